@@ -1,0 +1,17 @@
+"""The tables: what a trace and a recording are, and how they are kept in files. Imports no other room."""
+
+from specviz.trace.builder import TraceBuilder, near_tie_epsilons
+from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS, Column
+from specviz.trace.trace import PairInfo, RunInfo, Trace, trace_differences
+
+__all__ = [
+    "ROUND_COLUMNS",
+    "STEP_COLUMNS",
+    "Column",
+    "PairInfo",
+    "RunInfo",
+    "Trace",
+    "TraceBuilder",
+    "near_tie_epsilons",
+    "trace_differences",
+]

@@ -1,0 +1,116 @@
+"""Turning the bare facts of each round into the rows of a trace, for the engine's recorder and the replay alike."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS
+from specviz.trace.trace import PairInfo, RunInfo, Trace, column_arrays
+
+NAN = math.nan
+
+
+def near_tie_epsilons(pair: PairInfo) -> tuple[float, float]:
+    """How close is close enough for rounding to matter: (draft probability, target logit).
+
+    Wide enough to cover what another width of pass or another order of summation changes at that precision: in fp32
+    1e-4 and 1e-3, in anything coarser 0.02 and 0.25.
+    """
+    return (1e-4 if pair.draft_precision == "fp32" else 0.02, 1e-3 if pair.target_precision == "fp32" else 0.25)
+
+
+class TraceBuilder:
+    """Collects rounds; `finish` makes the trace.
+
+    A step is a near tie when the policy's decision, the draft's arg max or (where it is known) the target's arg max
+    was closer than `near_tie_epsilons` to turning out otherwise.
+    """
+
+    def __init__(self, pair: PairInfo) -> None:
+        self._probability_epsilon, self._logit_epsilon = near_tie_epsilons(pair)
+        self._rounds = defaultdict(list)
+        self._steps = defaultdict(list)
+        self._start = 0
+
+    def add_round(
+        self,
+        *,
+        drafted: Sequence,
+        distances: Sequence[float],
+        withheld: bool,
+        stop_reason: str,
+        accepted: int,
+        target_tokens: Sequence[int],
+        target_margins: Sequence[float],
+        target_emitted: bool = True,
+        draft_seconds: float = NAN,
+        verify_seconds: float = NAN,
+        overhead_seconds: float = NAN,
+    ) -> None:
+        """Append one round.
+
+        Args:
+            drafted: one `StepStats` per draft step, in order; the last is not proposed if `withheld`.
+            distances: `Policy.distance` of each of those steps.
+            stop_reason: why drafting ended.
+            accepted: length of the accepted run.
+            target_tokens: what the target says at the output positions start .. start + accepted, that is
+                accepted + 1 tokens, the last of them the correction or bonus; only `accepted` of them when
+                the accepted run ended the text.
+            target_margins: the target's top-1 minus top-2 logit at the same positions.
+            target_emitted: False when the accepted run ended the text, so that the target added no token.
+        """
+        known = accepted + target_emitted
+        if len(target_tokens) != known or len(target_margins) != known or len(distances) != len(drafted):
+            raise ValueError(
+                f"{len(drafted)} steps, {accepted} accepted: got {len(distances)} distances, "
+                f"{len(target_tokens)} target tokens and {len(target_margins)} margins"
+            )
+        number, start = len(self._rounds["round"]), self._start
+        proposed = len(drafted) - withheld
+        tested = min(accepted + 1, proposed)
+        target_status = "" if not target_emitted else "correction" if accepted < proposed else "bonus"
+
+        for step, (stats, distance) in enumerate(zip(drafted, distances, strict=True)):
+            if step < accepted:
+                status = "accepted"
+            elif step < tested:
+                status = "rejected"
+            elif step < proposed:
+                status = "discarded"
+            else:
+                status = "withheld"
+            # Position start + accepted is the last one at which the target speaks about the committed text.
+            target_token, target_margin = (target_tokens[step], target_margins[step]) if step < known else (-1, NAN)
+            self._append(
+                self._steps,
+                STEP_COLUMNS,
+                (number, step, "draft", start + step, stats.token, status, stats.confidence, stats.entropy)
+                + (stats.margin, target_token, target_margin)
+                + (min(distance, stats.margin) < self._probability_epsilon or target_margin < self._logit_epsilon,),
+            )
+        if target_emitted:
+            token, margin = target_tokens[accepted], target_margins[accepted]
+            self._append(
+                self._steps,
+                STEP_COLUMNS,
+                (number, len(drafted), "target", start + accepted, token, target_status, NAN, NAN, NAN)
+                + (token, margin, margin < self._logit_epsilon),
+            )
+        self._append(
+            self._rounds,
+            ROUND_COLUMNS,
+            (number, start, proposed, tested, accepted, proposed - tested, int(withheld), len(drafted), known)
+            + (stop_reason, target_status, draft_seconds, verify_seconds, overhead_seconds),
+        )
+        self._start += known
+
+    def finish(self, run: RunInfo) -> Trace:
+        """The trace, validated."""
+        rounds, steps = column_arrays(ROUND_COLUMNS, self._rounds), column_arrays(STEP_COLUMNS, self._steps)
+        return Trace(run, rounds, steps).validate()
+
+    @staticmethod
+    def _append(table, columns, values) -> None:
+        for column, value in zip(columns, values, strict=True):
+            table[column.name].append(value)
