@@ -2,6 +2,8 @@
 
 from specviz.trace.builder import TraceBuilder, near_tie_epsilons
 from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS, Column
+from specviz.trace.parquet import read_recordings, write_recordings
+from specviz.trace.recording import Recording, RecordingSet
 from specviz.trace.trace import PairInfo, RunInfo, Trace, trace_differences
 
 __all__ = [
@@ -9,9 +11,13 @@ __all__ = [
     "STEP_COLUMNS",
     "Column",
     "PairInfo",
+    "Recording",
+    "RecordingSet",
     "RunInfo",
     "Trace",
     "TraceBuilder",
     "near_tie_epsilons",
+    "read_recordings",
     "trace_differences",
+    "write_recordings",
 ]

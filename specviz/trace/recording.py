@@ -1,0 +1,239 @@
+"""A recording: what is needed to replay any threshold, draft length and policy on one prompt.
+
+With a deterministic target the output does not depend on how it was drafted. So two things settle every round:
+what the draft says after each prefix of the output, and, wherever it is wrong, how it would have gone on. The first
+wrong token of a draft phase sits at some output position w; what the draft proposes after it depends on nothing else,
+so one branch per wrong position is enough.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from specviz.errors import SpecVizError
+from specviz.trace.columns import FLOAT, INT, Column
+from specviz.trace.trace import PairInfo
+
+TOP_TOKENS = 5
+
+# One value (or TOP_TOKENS values) per output position: what both models say after the output before it.
+POSITION_COLUMNS = (
+    Column("draft_token", INT, "", "the draft's most likely token"),
+    Column("draft_confidence", FLOAT, "probability", "the draft's probability of that token, after temperature"),
+    Column("draft_entropy", FLOAT, "nats", "entropy of the draft's distribution"),
+    Column("draft_margin", FLOAT, "probability", "the draft's top-1 minus top-2 probability"),
+    Column("draft_prob_of_emitted", FLOAT, "probability", "the draft's probability of the emitted token"),
+    Column("target_prob_of_draft_token", FLOAT, "probability", "the target's probability of the draft's token"),
+    Column("target_rank_of_draft_token", INT, "", "rank of the draft's token for the target, 1 = most likely"),
+    Column("target_entropy", FLOAT, "nats", "entropy of the target's distribution"),
+    Column("target_margin", FLOAT, "logits", "the target's top-1 minus top-2 logit"),
+)
+TOP_COLUMNS = (
+    Column("draft_top_ids", INT, "", "the draft's five most likely tokens; -1 where the vocabulary is smaller"),
+    Column("draft_top_probs", FLOAT, "probability", "their probabilities"),
+    Column("target_top_ids", INT, "", "the target's five most likely tokens; -1 where the vocabulary is smaller"),
+    Column("target_top_probs", FLOAT, "probability", "their probabilities"),
+)
+# The draft's further steps after its wrong token at position i lie at branch_offsets[i] : branch_offsets[i + 1].
+BRANCH_COLUMNS = (
+    Column("branch_token", INT, "", "the draft's most likely token"),
+    Column("branch_confidence", FLOAT, "probability", "its probability, after temperature"),
+    Column("branch_entropy", FLOAT, "nats", "entropy of the draft's distribution"),
+    Column("branch_margin", FLOAT, "probability", "the draft's top-1 minus top-2 probability"),
+)
+ARRAY_COLUMNS = (
+    Column("prompt_ids", INT, "", "the prompt's token ids"),
+    Column("output_ids", INT, "", "the emitted token ids, N of them"),
+    *POSITION_COLUMNS,
+    *TOP_COLUMNS,
+    Column("branch_offsets", INT, "", "N + 1 offsets into the branch columns; no branch where the draft is right"),
+    *BRANCH_COLUMNS,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One prompt's recording. Shapes: N output positions, P prompt tokens, B branch steps in all.
+
+    A branch goes on from the draft's wrong token and has `max_draft - 1` further steps. It is shorter where it
+    ended with an end-of-sequence token (its last token, or the wrong token itself), and it may be shorter near the end
+    of the output where no round can reach: the last token of an output is never proposed, so a step at output position
+    N - 1 or later is not needed unless the output ended with end-of-sequence (then `output_limit` takes N's place).
+    """
+
+    prompt_id: str
+    category: str
+    prompt: str
+    pair: PairInfo
+    settings: Mapping  # JSON-able: pass_mode, rule, and whatever else does not depend on the stopping policy
+    seed: int
+    finish_reason: str  # eos, length or context; a run stopped from outside is recorded as one of that length
+    max_new_tokens: int  # as asked for when recording
+    output_limit: int  # most output tokens that fit the context after this prompt
+    max_draft: int  # G: the longest draft length that can be replayed
+    eos_ids: tuple[int, ...]
+
+    prompt_ids: np.ndarray  # (P,) int32
+    output_ids: np.ndarray  # (N,) int32
+    draft_token: np.ndarray  # (N,) int32
+    draft_confidence: np.ndarray  # (N,) float32
+    draft_entropy: np.ndarray  # (N,) float32
+    draft_margin: np.ndarray  # (N,) float32
+    draft_prob_of_emitted: np.ndarray  # (N,) float32
+    target_prob_of_draft_token: np.ndarray  # (N,) float32
+    target_rank_of_draft_token: np.ndarray  # (N,) int32
+    target_entropy: np.ndarray  # (N,) float32
+    target_margin: np.ndarray  # (N,) float32
+    draft_top_ids: np.ndarray  # (N, 5) int32
+    draft_top_probs: np.ndarray  # (N, 5) float32
+    target_top_ids: np.ndarray  # (N, 5) int32
+    target_top_probs: np.ndarray  # (N, 5) float32
+    branch_offsets: np.ndarray  # (N + 1,) int32
+    branch_token: np.ndarray  # (B,) int32
+    branch_confidence: np.ndarray  # (B,) float32
+    branch_entropy: np.ndarray  # (B,) float32
+    branch_margin: np.ndarray  # (B,) float32
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to the bit."""
+        if not isinstance(other, Recording):
+            return NotImplemented
+        for item in fields(self):
+            a, b = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(a, np.ndarray):
+                if a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes():
+                    return False
+            elif a != b:
+                return False
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the output ended with an end-of-sequence token."""
+        return self.finish_reason == "eos"
+
+    def budget(self, max_new_tokens: int | None = None) -> int:
+        """Most tokens a replay with this `max_new_tokens` (default: as recorded) may emit, context included.
+
+        Raises:
+            SpecVizError: the recording is too short to know what would have happened.
+        """
+        if max_new_tokens is None:
+            max_new_tokens = self.max_new_tokens
+        if max_new_tokens < 1:
+            raise SpecVizError(f"max_new_tokens is {max_new_tokens}; it must be at least 1.")
+        limit = min(max_new_tokens, self.output_limit)
+        if not self.ended and limit > len(self.output_ids):
+            raise SpecVizError(
+                f"This recording holds {len(self.output_ids)} tokens and the text went on; "
+                f"replay at most that many (not {max_new_tokens}) or record again with more."
+            )
+        return limit
+
+    def check_max_draft(self, max_draft: int) -> None:
+        """Refuse a draft length that the recording's branches do not cover."""
+        if not 1 <= max_draft <= self.max_draft:
+            raise SpecVizError(
+                f"The draft length is {max_draft}; this recording covers 1 to {self.max_draft}, "
+                "for longer ones record again with a larger max_draft."
+            )
+
+    def validate(self) -> "Recording":
+        """Check shapes, types and branches; return self.
+
+        Raises:
+            SpecVizError: naming the first thing that does not fit.
+        """
+        problem = next(_problems(self), None)
+        if problem:
+            raise SpecVizError(f"The recording of prompt {self.prompt_id!r} is unusable: {problem}; record it again.")
+        return self
+
+
+def _problems(recording: Recording):
+    """Yield what is wrong, most basic first."""
+    output = recording.output_ids
+    number = len(output)
+    steps = len(recording.branch_token)
+    shapes = {column.name: (number,) for column in POSITION_COLUMNS}
+    shapes |= {column.name: (number, TOP_TOKENS) for column in TOP_COLUMNS}
+    shapes |= {column.name: (steps,) for column in BRANCH_COLUMNS}
+    shapes |= {"prompt_ids": (len(recording.prompt_ids),), "output_ids": (number,), "branch_offsets": (number + 1,)}
+    for column in ARRAY_COLUMNS:
+        values = getattr(recording, column.name)
+        if values.dtype != column.dtype or values.shape != shapes[column.name]:
+            yield f"{column.name} is {values.dtype} of shape {values.shape}"
+            return
+    if not number:
+        yield "it has no output"
+        return
+    budget = min(recording.max_new_tokens, recording.output_limit)
+    cut = "length" if budget == recording.max_new_tokens else "context"
+    if recording.finish_reason not in ("eos", cut):
+        yield f"the finish reason is {recording.finish_reason!r}"
+    if number > budget or (number < budget and not recording.ended):
+        yield f"it holds {number} of {budget} tokens but finished by {recording.finish_reason!r}"
+    if recording.max_draft < 1:
+        yield f"max_draft is {recording.max_draft}"
+    is_eos = np.isin(output, recording.eos_ids)
+    if is_eos[:-1].any() or is_eos[-1] != recording.ended:
+        yield "its end-of-sequence tokens and its finish reason disagree"
+    for name in ("draft_confidence", "branch_confidence"):
+        confidence = getattr(recording, name)
+        if not ((confidence > 0) & (confidence <= 1)).all():
+            yield f"{name} is not in (0, 1]"
+
+    offsets = recording.branch_offsets
+    lengths = np.diff(offsets)
+    if offsets[0] != 0 or offsets[-1] != steps or (lengths < 0).any() or (lengths > recording.max_draft - 1).any():
+        yield "its branch offsets do not fit its branches"
+        return
+    wrong = recording.draft_token != output
+    if lengths[~wrong].any():
+        yield "it has a branch where the draft is right"
+    reach = recording.output_limit if recording.ended else number
+    needed = np.minimum(recording.max_draft - 1, reach - 2 - np.arange(number))
+    last_token = recording.draft_token.copy()
+    last_token[lengths > 0] = recording.branch_token[offsets[1:][lengths > 0] - 1]
+    if (wrong & (lengths < needed) & ~np.isin(last_token, recording.eos_ids)).any():
+        yield "a branch is too short"
+    eos_steps = np.flatnonzero(np.isin(recording.branch_token, recording.eos_ids))
+    if not np.isin(eos_steps + 1, offsets).all() or (lengths[np.isin(recording.draft_token, recording.eos_ids)]).any():
+        yield "a branch goes on after end-of-sequence"
+
+
+@dataclass(frozen=True)
+class RecordingSet:
+    """Recordings of many prompts, all of one pair and with the same settings, and the pair's cost model if known."""
+
+    recordings: Sequence[Recording]
+    cost_model: Mapping | None = None  # JSON-able; `specviz.analysis` gives it its meaning
+
+    def __post_init__(self) -> None:
+        if not self.recordings:
+            raise SpecVizError("A recording set needs at least one recording.")
+        first = self.recordings[0]
+        for name in ("pair", "settings", "max_draft", "eos_ids"):
+            if any(getattr(recording, name) != getattr(first, name) for recording in self.recordings):
+                raise SpecVizError(f"These recordings do not belong together: they differ in {name}.")
+
+    @property
+    def pair(self) -> PairInfo:
+        return self.recordings[0].pair
+
+    @property
+    def settings(self) -> Mapping:
+        return self.recordings[0].settings
+
+    @property
+    def max_draft(self) -> int:
+        return self.recordings[0].max_draft
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        return self.recordings[0].eos_ids
+
+    def with_cost_model(self, cost_model: Mapping) -> "RecordingSet":
+        """The same recordings with another cost model."""
+        return replace(self, cost_model=cost_model)
