@@ -1,0 +1,1 @@
+"""What is run: the catalogue of pairs, loading at a precision, the built-in pair, distillation."""

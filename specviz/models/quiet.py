@@ -1,0 +1,70 @@
+"""Keeps transformers and bitsandbytes from writing warnings and progress bars over ours, while they load."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+
+from transformers import modeling_gguf_pytorch_utils
+from transformers.utils import logging as transformers_logging
+
+_settings_lock = threading.RLock()
+
+# Harmless here and repeated per layer: what bitsandbytes says of each matrix multiplication.
+_BITSANDBYTES_MESSAGES = (
+    r"MatMul8bitLt: inputs will be cast from .*",
+    r"Some matrices hidden dimension is not a multiple of .*",
+    r".*_check_is_size.*",
+)
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Transformers' loading bars and advice off for the duration, and back as they were afterwards."""
+    with _settings_lock:
+        verbosity = transformers_logging.get_verbosity()
+        bars = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            transformers_logging.set_verbosity(verbosity)
+            if bars:
+                transformers_logging.enable_progress_bar()
+
+
+def ignore_bitsandbytes_chatter() -> None:
+    """Register filters for the messages of bitsandbytes that would repeat with every forward pass."""
+    for message in _BITSANDBYTES_MESSAGES:
+        warnings.filterwarnings("ignore", message=message, module=r"bitsandbytes\..*")
+
+
+@contextmanager
+def gguf_conversion_bar(report: Callable[[int, int], None]) -> Iterator[None]:
+    """Replace the bar that transformers draws while it widens a GGUF file's tensors by calls of `report`.
+
+    report: called with the bytes of the file's tensors done so far and in all.
+    """
+
+    def reporting(tensors: Iterable, **_: object) -> Iterator:
+        tensors = list(tensors)
+        total = sum(int(tensor.n_bytes) for tensor in tensors)
+        done = 0
+        for tensor in tensors:
+            report(done, total)
+            yield tensor
+            done += int(tensor.n_bytes)
+        report(done, total)
+
+    original = getattr(modeling_gguf_pytorch_utils, "tqdm", None)
+    with _settings_lock if original is not None else nullcontext():
+        if original is not None:
+            modeling_gguf_pytorch_utils.tqdm = reporting
+        try:
+            yield
+        finally:
+            if original is not None:
+                modeling_gguf_pytorch_utils.tqdm = original
