@@ -1,5 +1,7 @@
-"""Stopping policies, and what they would have done: recordings to traces. Needs numpy only."""
+"""Stopping policies, and what they would have done: recordings to traces and counts. Needs numpy only."""
 
+from specviz.replay.counts import RoundCounts, trace_counts
+from specviz.replay.grid import GridCounts, replay_grid
 from specviz.replay.one_setting import replay
 from specviz.replay.policies import (
     POLICIES,
@@ -10,4 +12,16 @@ from specviz.replay.policies import (
     policy_from_settings,
 )
 
-__all__ = ["POLICIES", "ConfidenceThreshold", "FixedLength", "Policy", "StepStats", "policy_from_settings", "replay"]
+__all__ = [
+    "POLICIES",
+    "ConfidenceThreshold",
+    "FixedLength",
+    "GridCounts",
+    "Policy",
+    "RoundCounts",
+    "StepStats",
+    "policy_from_settings",
+    "replay",
+    "replay_grid",
+    "trace_counts",
+]
