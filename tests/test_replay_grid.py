@@ -35,16 +35,29 @@ def toy_recordings(seed, agreements, recorded_tokens, output_limit=10**6, levels
     thresholds=st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3),
     max_drafts=st.lists(st.integers(1, 16), min_size=1, max_size=3),
     on_fail=st.sampled_from(["drop", "keep"]),
-    states_per_block=st.sampled_from([1, 1000, 1 << 19]),
+    lanes_per_block=st.sampled_from([1, 20, 1 << 12]),
+    states_per_stretch=st.sampled_from([1, 100, 1 << 16]),
+    levels=st.sampled_from([8, 10]),
 )
 def test_grid_equals_replay(
-    seed, agreements, recorded_tokens, output_limit, shorter, thresholds, max_drafts, on_fail, states_per_block
+    seed,
+    agreements,
+    recorded_tokens,
+    output_limit,
+    shorter,
+    thresholds,
+    max_drafts,
+    on_fail,
+    lanes_per_block,
+    states_per_stretch,
+    levels,
 ):
-    recordings = toy_recordings(seed, agreements, recorded_tokens, output_limit)
+    recordings = toy_recordings(seed, agreements, recorded_tokens, output_limit, levels)
     if shorter is not None:
         shorter = min(shorter, *(len(recording.output_ids) for recording in recordings))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid_module, "STATES_PER_BLOCK", states_per_block)
+        patch.setattr(grid_module, "LANES_PER_BLOCK", lanes_per_block)
+        patch.setattr(grid_module, "STATES_PER_STRETCH", states_per_stretch)
         grid = replay_grid(recordings, thresholds, max_drafts, on_fail, shorter)
     for index in np.ndindex(len(recordings), len(thresholds), len(max_drafts)):
         policy = ConfidenceThreshold(thresholds[index[1]], on_fail)

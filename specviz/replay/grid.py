@@ -20,7 +20,9 @@ from specviz.trace.recording import Recording
 # How a round ended. The first four are (rejected) + 2 * (withheld); of the rounds with neither, two are set apart.
 KINDS = 6
 ALL_ACCEPTED, REJECTED, WITHHELD, REJECTED_AND_WITHHELD, LAST_DRAFTED, ENDED_BY_DRAFT = range(KINDS)
-STATES_PER_BLOCK = 1 << 19  # round starts times cells handled at once: small enough for a processor's cache
+# Work is cut so that its arrays stay in a processor's cache: recordings into blocks, those into stretches of positions.
+LANES_PER_BLOCK = 1 << 12  # recordings times cells
+STATES_PER_STRETCH = 1 << 16  # positions times recordings times cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,7 @@ def replay_grid(
     order = np.argsort(lengths, kind="stable")  # recordings of like length share a block, so little is padded
     cells = thresholds.size * max_drafts.size
     while order.size:
-        size = max(1, STATES_PER_BLOCK // (cells * int(lengths[order[-1]])))
+        size = max(1, LANES_PER_BLOCK // cells)
         block, order = order[-size:], order[:-size]
         chosen = [recordings[row] for row in block]
         tables = _RoundTables.of(chosen, thresholds, on_fail, lengths[block], budgets[block], int(max_drafts.max()))
@@ -136,6 +138,30 @@ class _RoundTables:
             budgets=budgets,
         )
 
+    def outcomes(self, stretch: slice, max_drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How rounds that start in a stretch of positions turn out in every cell, all of shape (positions, D, B, T).
+
+        Returns:
+            The outcome, kind * (G + 1) + number of proposed tokens; and the length of the accepted run.
+        """
+        small = self.accepted.dtype
+        longest = int(max_drafts.max())
+        limit = max_drafts.astype(small)[:, None, None]
+        accepted = np.minimum(self.accepted[stretch, None], limit)
+        proposed = np.minimum(self.proposed[stretch, None], limit)
+        withheld = (self.proposed[stretch, None] < limit) & self.withheld[stretch, None]
+        rejected = proposed > accepted
+
+        # A round that reaches as far as these ended the text, or no draft phase follows it.
+        positions = np.arange(stretch.start, stretch.start + len(accepted))[:, None]
+        left = np.clip(self.lengths - positions, 0, longest + 1).astype(small)[:, None, :, None]
+        drafting_left = np.minimum(self.lengths, self.budgets - 1) - positions
+        drafting_left = np.clip(drafting_left, 0, longest + 2).astype(small)[:, None, :, None]
+        kind = rejected.view(np.uint8) + 2 * withheld.view(np.uint8)
+        last = (accepted + small.type(1) >= drafting_left) & (kind == ALL_ACCEPTED)
+        kind += 4 * last.view(np.uint8) + (accepted == left).view(np.uint8)
+        return kind * small.type(longest + 1) + proposed, accepted
+
 
 def _branches(recordings, wrong, limits, on_fail, longest):
     """Per wrong position and threshold: tokens proposed from the wrong one on, and whether the last was withheld.
@@ -171,84 +197,72 @@ def _branches(recordings, wrong, limits, on_fail, longest):
 
 def _count(tables: _RoundTables, recordings: Sequence[Recording], max_drafts: np.ndarray) -> dict[str, np.ndarray]:
     """Counts of every cell of one block: arrays of shape (B, T, D), some with an axis over proposal lengths."""
-    small = tables.accepted.dtype
     number, count, width = tables.accepted.shape
     longest = int(max_drafts.max())
-    limit = max_drafts.astype(small)[:, None, None]
-    accepted = np.minimum(tables.accepted[:, None], limit)  # (Q, D, B, T), as everything down to `outcome`
-    proposed = np.minimum(tables.proposed[:, None], limit)
-    withheld = (tables.proposed[:, None] < limit) & tables.withheld[:, None]
-    rejected = proposed > accepted
+    lanes, bins = max_drafts.size * count * width, KINDS * (longest + 1)
+    # Per lane and outcome: the number of rounds times 2**32 plus the sum of their starts, so that one pass adds both.
+    histogram = np.zeros(lanes * bins, np.int64)
+    wait = np.zeros((max_drafts.size, count, width), tables.accepted.dtype)
+    stretch = max(1, STATES_PER_STRETCH // lanes)
+    for first in range(0, number, stretch):
+        outcome, accepted = tables.outcomes(slice(first, first + stretch), max_drafts)
+        visited = _visited_starts(accepted, wait)
+        visited &= (np.arange(first, first + len(visited))[:, None] < tables.lengths)[:, None, :, None]
+        seen = np.flatnonzero(visited)
+        row = seen // lanes
+        np.add.at(histogram, (seen - row * lanes) * bins + outcome.ravel()[seen], row + (first + (1 << 32)))
 
-    visited = _visited_starts(accepted)
-    positions = np.arange(number)[:, None]
-    visited &= (positions < tables.lengths)[:, None, :, None]
-
-    # After a round that starts beyond these, the text has ended or no draft phase follows.
-    left = np.clip(tables.lengths - positions, 0, longest + 1).astype(small)[:, None, :, None]
-    drafting_left = np.minimum(tables.lengths, tables.budgets - 1) - positions
-    drafting_left = np.clip(drafting_left, 0, longest + 2).astype(small)[:, None, :, None]
-    kind = rejected.view(np.uint8) + 2 * withheld.view(np.uint8)
-    last = (accepted + small.type(1) >= drafting_left) & (kind == ALL_ACCEPTED)
-    kind += 4 * last.view(np.uint8) + (accepted == left).view(np.uint8)
-
-    bins = KINDS * (longest + 1)
-    outcome = kind * small.type(longest + 1) + proposed
-    np.copyto(outcome, small.type(bins), where=~visited)  # one more bin for what does not happen
-    lanes = max_drafts.size * count * width
-    index = (outcome.reshape(number, lanes) + np.arange(lanes) * (bins + 1)).ravel()
-    starts = np.repeat(np.arange(number, dtype=np.float64), lanes)
-
-    def histogram(weights=None):
-        """(B, T, D, kind, proposal length)"""
-        table = np.bincount(index, weights, lanes * (bins + 1)).reshape(max_drafts.size, count, width, bins + 1)
-        return np.moveaxis(table[..., :bins], 0, 2).reshape(count, width, -1, KINDS, longest + 1)
-
-    rounds_of = histogram()
+    histogram = np.moveaxis(histogram.reshape(max_drafts.size, count, width, bins), 0, 2)
+    rounds, starts = (part.astype(np.float64) for part in (histogram >> 32, histogram & ((1 << 32) - 1)))
     prompts = np.array([len(recording.prompt_ids) for recording in recordings])
-    context_of = histogram(starts).astype(np.int64) + rounds_of * prompts[:, None, None, None, None]
-    return _summed(rounds_of, context_of, tables.lengths[:, None, None])
+    return _summed(rounds, starts, longest, tables.lengths[:, None, None], prompts[:, None, None])
 
 
-def _visited_starts(accepted: np.ndarray) -> np.ndarray:
-    """Mark the positions at which rounds start, given what a round at each position would accept; first axis Q.
+def _visited_starts(accepted: np.ndarray, wait: np.ndarray) -> np.ndarray:
+    """Mark the positions at which rounds start, given what a round at each position would accept; first axis positions.
 
-    `wait` counts the tokens still to come before the next start. A round in flight ends no later than one that would
-    start now, hence the plain minimum: at a start the count below zero wraps around to the largest number.
+    `wait` counts the tokens still to come before the next start and is carried from one stretch of positions to the
+    next. A round in flight ends no later than one that would start now, hence the plain minimum: at a start the count
+    below zero wraps around to the largest number.
     """
     visited = np.empty(accepted.shape, bool)
-    wait = np.zeros(accepted.shape[1:], accepted.dtype)
     one = accepted.dtype.type(1)
-    for position, run in enumerate(accepted):
-        np.logical_not(wait, out=visited[position])
+    for mark, run in zip(visited, accepted, strict=True):
+        np.logical_not(wait, out=mark)
         np.subtract(wait, one, out=wait)
         np.minimum(wait, run, out=wait)
     return visited
 
 
-def _summed(rounds_of: np.ndarray, context_of: np.ndarray, emitted: np.ndarray) -> dict[str, np.ndarray]:
-    """Counts from histograms over (kind, proposal length), the last two axes."""
-    by_kind = rounds_of.sum(-1)
-    proposal_lengths = rounds_of.sum(-2)
-    length = np.arange(rounds_of.shape[-1])
-    withheld = by_kind[..., WITHHELD] + by_kind[..., REJECTED_AND_WITHHELD]
-    rejected = by_kind[..., REJECTED] + by_kind[..., REJECTED_AND_WITHHELD]
-    rounds = by_kind.sum(-1)
-    proposed = proposal_lengths @ length
-    accepted = emitted - rounds + by_kind[..., ENDED_BY_DRAFT]
-    tested = accepted + rejected
-    steps = length + np.isin(np.arange(KINDS), (WITHHELD, REJECTED_AND_WITHHELD))[:, None]
+def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
+    """Counts from the histograms of outcomes (B, T, D, KINDS * (G + 1)): of rounds, and of their summed starts."""
+    kind, length = np.divmod(np.arange(rounds.shape[-1]), longest + 1)
+    withheld = np.isin(kind, (WITHHELD, REJECTED_AND_WITHHELD))
+    steps = length + withheld
+    by_length = np.eye(longest + 1)[length]
+    columns = {
+        "rounds": np.ones_like(kind),
+        "draft_steps": steps,
+        "proposed": length,
+        "withheld": withheld,
+        "two_token_steps": (kind == ALL_ACCEPTED) & (length > 0),
+        "rejected": np.isin(kind, (REJECTED, REJECTED_AND_WITHHELD)),
+        "ended": kind == ENDED_BY_DRAFT,
+        "earlier_steps": steps * (steps - 1) // 2,
+    }
+    sums = np.moveaxis(rounds @ np.stack(list(columns.values()), 1).astype(np.float64), -1, 0)
+    sums = dict(zip(columns, sums, strict=True))
+    lengths = rounds @ by_length
+    accepted = emitted - sums["rounds"] + sums.pop("ended")
+    tested = accepted + sums.pop("rejected")
+    draft_context = starts @ steps.astype(np.float64) + prompts * sums["draft_steps"] + sums.pop("earlier_steps")
     return {
-        "rounds": rounds,
-        "draft_steps": proposed + withheld,
-        "proposed": proposed,
+        **sums,
         "tested": tested,
         "accepted": accepted,
-        "discarded": proposed - tested,
-        "withheld": withheld,
+        "discarded": sums["proposed"] - tested,
         "emitted": emitted,
-        "two_token_steps": rounds_of[..., ALL_ACCEPTED, 1:].sum(-1),
-        "proposal_lengths": proposal_lengths,
-        "verify_context": context_of.sum(-2),
-        "draft_context": (context_of * steps + rounds_of * (steps * (steps - 1) // 2)).sum((-2, -1)),
+        "proposal_lengths": lengths,
+        "verify_context": starts @ by_length + prompts[..., None] * lengths,
+        "draft_context": draft_context,
     }
