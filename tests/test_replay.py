@@ -1,17 +1,17 @@
 """Replay equals the slow reference, round by round and step by step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.errors import SpecVizError
-from specviz.replay import ConfidenceThreshold, FixedLength, Policy, StepStats, policy_from_settings, replay
+from specviz.replay import ConfidenceThreshold, FixedLength, Policy, replay
 from specviz.trace import trace_differences
-from tests.reference_round import DraftStep, TargetStep, random_toy, recording_from_toy, reference_trace
+from tests.reference_round import random_toy, recording_from_toy, reference_trace
 
 EOS = (0,)
 GAMMAS = st.integers(1, 16)
@@ -57,7 +57,7 @@ def assert_same(replayed, expected):
     expected.validate()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     agreement=st.sampled_from([0.0, 0.5, 0.8, 1.0]),
@@ -82,3 +82,68 @@ def test_replay_equals_reference(seed, agreement, recorded_tokens, asked, output
     assert_same(replayed, expected)
     assert replayed.run == expected.run or str(replayed.run) == str(expected.run)  # NaN times are never equal
     assert replayed.run.output_ids == tuple(recording.output_ids[: len(replayed.run.output_ids)].tolist())
+
+
+@pytest.mark.parametrize(
+    ("max_draft", "max_new_tokens", "message"),
+    [(0, None, "covers 1 to 16"), (17, None, "covers 1 to 16"), (4, 0, "at least 1"), (4, 21, "the text went on")],
+)
+def test_what_a_recording_does_not_cover_gets_a_sentence(max_draft, max_new_tokens, message):
+    recording = recording_from_toy(*random_toy(2), 16, 20, eos_ids=(99,))
+    with pytest.raises(SpecVizError, match=message):
+        replay(recording, FixedLength(), max_draft, max_new_tokens)
+
+
+def test_the_output_does_not_depend_on_the_settings():
+    toy, recording = toy_and_recording(5, 0.7, 40)
+    outputs = {
+        replay(recording, ConfidenceThreshold(threshold, on_fail), gamma).run.output_ids
+        for threshold in (0.0, 0.3, 1.0)
+        for on_fail in ("drop", "keep")
+        for gamma in (1, 7, 16)
+    }
+    assert outputs == {tuple(recording.output_ids.tolist())}
+
+
+def cut_branch(recording):
+    """Drop the last step of the first branch that is longer than one step."""
+    lengths = np.diff(recording.branch_offsets)
+    row = np.flatnonzero(lengths > 1)[0]
+    at = recording.branch_offsets[row + 1] - 1
+    offsets = recording.branch_offsets.copy()
+    offsets[row + 1 :] -= 1
+    names = ("branch_token", "branch_confidence", "branch_entropy", "branch_margin")
+    return {"branch_offsets": offsets} | {name: np.delete(getattr(recording, name), at) for name in names}
+
+
+def changed(name, index, value):
+    def change(recording):
+        values = getattr(recording, name).copy()
+        values[index] = value
+        return {name: values}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut_branch, "too short"),
+        (changed("draft_confidence", 0, 1.5), "draft_confidence is not in"),
+        (changed("branch_confidence", 0, np.nan), "branch_confidence is not in"),
+        (changed("output_ids", 0, 99), "end-of-sequence"),
+        (changed("branch_token", 0, 99), "goes on after"),
+        (changed("branch_offsets", 0, 1), "offsets"),
+        (changed("branch_offsets", 3, 1000), "offsets"),
+        (lambda recording: {"output_ids": recording.output_ids[:-1]}, "is int32 of shape"),
+        (lambda recording: {"draft_margin": recording.draft_margin.astype(np.float64)}, "float64"),
+        (lambda recording: {"finish_reason": "eos"}, "end-of-sequence"),
+        (lambda recording: {"finish_reason": "stopped"}, "finish reason"),
+        (lambda recording: {"max_new_tokens": 30}, "20 of 30 tokens"),
+        (lambda recording: {"output_limit": 10}, "the finish reason is .length"),
+    ],
+)
+def test_recordings_that_cannot_be_replayed_are_refused(change, message):
+    recording = recording_from_toy(*random_toy(2, agreement=0.3), 6, 20, eos_ids=(99,))
+    with pytest.raises(SpecVizError, match=message):
+        replace(recording, **change(recording)).validate()

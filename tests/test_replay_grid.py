@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import specviz.replay.grid as grid_module
 from specviz.errors import SpecVizError
-from specviz.replay import ConfidenceThreshold, replay, replay_grid, trace_counts
+from specviz.replay import ConfidenceThreshold, breakpoints, replay, replay_grid, trace_counts
 from specviz.replay.counts import RoundCounts
+from specviz.trace import trace_differences
 from tests.reference_round import random_toy, recording_from_toy, reference_trace
 
 EOS = (0,)
@@ -65,3 +66,55 @@ def test_grid_equals_replay(
         expected = trace_counts(trace, max(max_drafts))
         for name in RoundCounts.__dataclass_fields__:
             np.testing.assert_array_equal(getattr(grid.counts, name)[index], getattr(expected, name), err_msg=name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    agreement=st.sampled_from([0.0, 0.5, 0.8, 1.0]),
+    recorded_tokens=st.integers(1, 30),
+    max_draft=st.integers(1, 16),
+    on_fail=st.sampled_from(["drop", "keep"]),
+    levels=st.sampled_from([8, 1000]),
+)
+def test_breakpoints_are_exactly_where_the_trace_changes(seed, agreement, recorded_tokens, max_draft, on_fail, levels):
+    toy = random_toy(seed, agreement=agreement, levels=levels)
+    recording = recording_from_toy(*toy, 16, recorded_tokens, EOS)
+
+    def trace_at(threshold):
+        policy = ConfidenceThreshold(float(threshold), on_fail)
+        return reference_trace(*toy, policy, max_draft, recorded_tokens, EOS)
+
+    values = breakpoints(recording, max_draft, on_fail)
+    assert values.dtype == np.float32
+    edges = [0.0, *values.tolist(), 1.0]
+    assert edges == sorted(edges) and len(set(values.tolist())) == len(values)
+    inside = trace_at(0.0)
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        at_low = trace_at(low)
+        if low > 0:
+            assert trace_differences(inside, at_low), "nothing changes at a breakpoint"
+        inside = at_low
+        below_high = np.nextafter(high, -1)  # the next float64, finer than any confidence
+        if below_high > low:
+            assert trace_differences(at_low, trace_at((low + high) / 2)) == []
+            assert trace_differences(at_low, trace_at(below_high)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"thresholds": []}, "at least one"),
+        ({"thresholds": [1.5]}, "outside 0 to 1"),
+        ({"thresholds": [float("nan")]}, "outside 0 to 1"),
+        ({"max_drafts": [0]}, "covers 1 to 16"),
+        ({"max_drafts": [3, 17]}, "covers 1 to 16"),
+        ({"on_fail": "maybe"}, "drop"),
+        ({"max_new_tokens": 0}, "at least 1"),
+        ({"recordings": []}, "at least one"),
+    ],
+)
+def test_wrong_grids_get_a_sentence(change, message):
+    arguments = {"recordings": toy_recordings(1, [0.5], 8), "thresholds": [0.5], "max_drafts": [4]} | change
+    with pytest.raises(SpecVizError, match=message):
+        replay_grid(**arguments)

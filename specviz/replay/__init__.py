@@ -11,6 +11,7 @@ from specviz.replay.policies import (
     StepStats,
     policy_from_settings,
 )
+from specviz.replay.step_function import breakpoints
 
 __all__ = [
     "POLICIES",
@@ -20,6 +21,7 @@ __all__ = [
     "Policy",
     "RoundCounts",
     "StepStats",
+    "breakpoints",
     "policy_from_settings",
     "replay",
     "replay_grid",

@@ -1,5 +1,8 @@
 """One setting on one recording: the trace the engine would have made."""
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from specviz.replay.policies import Policy, StepStats
 from specviz.trace import RunInfo, Trace, TraceBuilder
 from specviz.trace.recording import Recording
@@ -21,37 +24,27 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
     """
     if max_new_tokens is None:
         max_new_tokens = recording.max_new_tokens
-    recording.check_max_draft(max_draft)
-    budget = recording.budget(max_new_tokens)
-    output = recording.output_ids[:budget].tolist()
-    steps = _DraftSteps(recording)
-    margins = recording.target_margin.tolist()
+    rounds = Rounds(recording, max_draft, max_new_tokens)
+    output, margins = rounds.output, recording.target_margin.tolist()
     builder = TraceBuilder(recording.pair)
     policy.reset()
     start = 0
     while start < len(output):
-        drafted, distances, withheld, stop_reason = _draft_phase(
-            steps, policy, start, max_draft, budget - start, recording.eos_ids
-        )
-        proposal = [stats.token for stats in drafted[: len(drafted) - withheld]]
-        accepted = 0
-        while accepted < len(proposal) and proposal[accepted] == output[start + accepted]:
-            accepted += 1
-        end = min(start + accepted + 1, len(output))
+        turn = rounds.play(start, policy)
         builder.add_round(
-            drafted=drafted,
-            distances=distances,
-            withheld=withheld,
-            stop_reason=stop_reason,
-            accepted=accepted,
-            target_tokens=output[start:end],
-            target_margins=margins[start:end],
-            target_emitted=end == start + accepted + 1,
+            drafted=turn.drafted,
+            distances=turn.distances,
+            withheld=turn.withheld,
+            stop_reason=turn.stop_reason,
+            accepted=turn.accepted,
+            target_tokens=output[start : turn.end],
+            target_margins=margins[start : turn.end],
+            target_emitted=turn.end == start + turn.accepted + 1,
         )
-        policy.end_round(len(proposal), accepted)
-        start = end
+        policy.end_round(turn.proposed, turn.accepted)
+        start = turn.end
 
-    cut = "length" if budget == max_new_tokens else "context"
+    cut = "length" if rounds.budget == max_new_tokens else "context"
     settings = {
         **recording.settings,
         "policy": policy.settings(),
@@ -73,43 +66,68 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
     )
 
 
-def _draft_phase(
-    steps: "_DraftSteps", policy: Policy, start: int, max_draft: int, remaining: int, eos_ids: tuple[int, ...]
-) -> tuple[list[StepStats], list[float], bool, str]:
-    """Steps taken, their distances to the policy's decision, whether the last was withheld, and the stop reason."""
-    policy_limit = policy.draft_limit(max_draft)
-    limit = min(policy_limit, remaining - 1)
-    drafted, distances = [], []
-    for depth, values in zip(range(limit), steps.after(start), strict=False):
-        stats = StepStats(depth, start + depth, *values)
-        fails = policy.stops(stats)
-        drafted.append(stats)
-        distances.append(policy.distance(stats))
-        if fails:
-            return drafted, distances, policy.on_fail == "drop", policy.name
-        if stats.token in eos_ids:
-            return drafted, distances, False, "eos"
-    return drafted, distances, False, "max_draft" if limit == policy_limit else "budget"
+class Turn(NamedTuple):
+    """One round's draft phase and verification."""
+
+    drafted: list[StepStats]
+    distances: list[float]  # of the policy's decision on each step
+    withheld: bool  # the last step's token is not proposed
+    stop_reason: str
+    accepted: int
+    end: int  # tokens committed after the round
+
+    @property
+    def proposed(self) -> int:
+        return len(self.drafted) - self.withheld
 
 
-class _DraftSteps:
-    """What the draft says, step after step, when it starts from a position of the output."""
+class Rounds:
+    """The rounds of one recording at one draft length and budget, from any start, under any policy."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._main = self._rows(recording, "draft")
-        self._branch = self._rows(recording, "branch")
+    def __init__(self, recording: Recording, max_draft: int, max_new_tokens: int | None) -> None:
+        recording.check_max_draft(max_draft)
+        self.budget = recording.budget(max_new_tokens)
+        self.output = recording.output_ids[: self.budget].tolist()
+        self._max_draft = max_draft
+        self._eos_ids = recording.eos_ids
+        self._main = self._steps(recording, "draft")
+        self._branch = self._steps(recording, "branch")
         self._offsets = recording.branch_offsets.tolist()
-        self._output = recording.output_ids.tolist()
 
-    @staticmethod
-    def _rows(recording: Recording, prefix: str) -> list[tuple[int, float, float, float]]:
-        names = ("token", "confidence", "entropy", "margin")
-        return list(zip(*(getattr(recording, f"{prefix}_{name}").tolist() for name in names), strict=True))
+    def play(self, start: int, policy: Policy) -> Turn:
+        """The round that begins when `start` output tokens are committed."""
+        drafted, distances, withheld, stop_reason = self._draft_phase(start, policy)
+        proposal = [stats.token for stats in drafted[: len(drafted) - withheld]]
+        accepted = 0
+        while accepted < len(proposal) and proposal[accepted] == self.output[start + accepted]:
+            accepted += 1
+        end = min(start + accepted + 1, len(self.output))
+        return Turn(drafted, distances, withheld, stop_reason, accepted, end)
 
-    def after(self, start: int):
-        """Yield (token, confidence, entropy, margin): along the output up to the first wrong token, then its branch."""
-        for position in range(start, len(self._output)):
+    def _draft_phase(self, start: int, policy: Policy) -> tuple[list[StepStats], list[float], bool, str]:
+        policy_limit = policy.draft_limit(self._max_draft)
+        limit = min(policy_limit, self.budget - start - 1)
+        drafted, distances = [], []
+        for depth, values in zip(range(limit), self._said_after(start), strict=False):
+            stats = StepStats(depth, start + depth, *values)
+            fails = policy.stops(stats)
+            drafted.append(stats)
+            distances.append(policy.distance(stats))
+            if fails:
+                return drafted, distances, policy.on_fail == "drop", policy.name
+            if stats.token in self._eos_ids:
+                return drafted, distances, False, "eos"
+        return drafted, distances, False, "max_draft" if limit == policy_limit else "budget"
+
+    def _said_after(self, start: int) -> Iterator[tuple[int, float, float, float]]:
+        """What the draft says: along the output up to its first wrong token, then on its branch."""
+        for position in range(start, len(self.output)):
             yield self._main[position]
-            if self._main[position][0] != self._output[position]:
+            if self._main[position][0] != self.output[position]:
                 yield from self._branch[self._offsets[position] : self._offsets[position + 1]]
                 return
+
+    @staticmethod
+    def _steps(recording: Recording, prefix: str) -> list[tuple[int, float, float, float]]:
+        names = ("token", "confidence", "entropy", "margin")
+        return list(zip(*(getattr(recording, f"{prefix}_{name}").tolist() for name in names), strict=True))

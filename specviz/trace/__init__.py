@@ -2,6 +2,7 @@
 
 from specviz.trace.builder import TraceBuilder, near_tie_epsilons
 from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS, Column
+from specviz.trace.csv_files import read_trace_csv, write_trace_csv
 from specviz.trace.parquet import read_recordings, write_recordings
 from specviz.trace.recording import Recording, RecordingSet
 from specviz.trace.trace import PairInfo, RunInfo, Trace, trace_differences
@@ -18,6 +19,8 @@ __all__ = [
     "TraceBuilder",
     "near_tie_epsilons",
     "read_recordings",
+    "read_trace_csv",
     "trace_differences",
     "write_recordings",
+    "write_trace_csv",
 ]

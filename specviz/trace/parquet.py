@@ -61,7 +61,7 @@ def write_recordings(recording_set: RecordingSet, path: str | Path) -> None:
         metadata={METADATA_KEY: json.dumps(shared).encode()},
     )
     with whole_file(Path(path)) as temporary:
-        pq.write_table(pa.table(columns, schema=schema), temporary, compression="zstd")
+        pq.write_table(pa.table(columns, schema=schema), temporary, compression="zstd", write_page_checksum=True)
 
 
 def read_recordings(path: str | Path) -> RecordingSet:
@@ -72,7 +72,7 @@ def read_recordings(path: str | Path) -> RecordingSet:
     """
     path = Path(path)
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
             if metadata is None:
                 raise SpecVizError(f"{path} is a Parquet file but no recording set; choose one written by `record`.")

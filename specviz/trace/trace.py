@@ -1,5 +1,6 @@
 """What happened in one generation: the run, its rounds and its steps."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -119,6 +120,8 @@ def _problems(trace: Trace):
         if not np.array_equal(rounds[name], expected):
             yield f"the counts of round {np.flatnonzero(rounds[name] != expected)[0]} disagree on {name}"
     policy = run.settings.get("policy", {}).get("policy", "")
+    if not re.fullmatch("[a-z_]*", policy):  # it becomes a cell of a spreadsheet
+        yield f"the policy's name {policy!r} is more than small letters and underscores"
     if not np.isin(rounds["stop_reason"], (*STOP_REASONS, policy)).all():
         yield "a stop reason is neither the policy's name nor max_draft, eos or budget"
     rejecting = rounds["accepted"] < rounds["proposed"]
