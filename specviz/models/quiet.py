@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -11,13 +11,6 @@ from transformers import modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
 _settings_lock = threading.RLock()
-
-# Harmless here and repeated per layer: what bitsandbytes says of each matrix multiplication.
-_BITSANDBYTES_MESSAGES = (
-    r"MatMul8bitLt: inputs will be cast from .*",
-    r"Some matrices hidden dimension is not a multiple of .*",
-    r".*_check_is_size.*",
-)
 
 
 @contextmanager
@@ -36,10 +29,13 @@ def quiet_loading() -> Iterator[None]:
                 transformers_logging.enable_progress_bar()
 
 
-def ignore_bitsandbytes_chatter() -> None:
-    """Register filters for the messages of bitsandbytes that would repeat with every forward pass."""
-    for message in _BITSANDBYTES_MESSAGES:
-        warnings.filterwarnings("ignore", message=message, module=r"bitsandbytes\..*")
+def drop_repeated_cast_warning() -> None:
+    """Keep bitsandbytes from logging, at every layer of every pass, that int8 casts its inputs to fp16."""
+    logging.getLogger("bitsandbytes.autograd._functions").addFilter(_is_not_cast_warning)
+
+
+def _is_not_cast_warning(record: logging.LogRecord) -> bool:
+    return "inputs will be cast from" not in str(record.msg)
 
 
 @contextmanager
