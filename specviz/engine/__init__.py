@@ -1,0 +1,1 @@
+"""Running a pair: decoding loops, acceptance rules, hooks, clocks, caches."""

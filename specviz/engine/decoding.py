@@ -1,0 +1,115 @@
+"""The decoding loop, as a generator of events. One loop serves plain and speculative decoding.
+
+A round is defined in DESIGN.md's words: draft, verify in one target pass, accept from left to right, add one token of
+the target's own, roll both caches back to the committed text (Leviathan et al. 2023, algorithm 1, with a stopping
+policy on the draft). Without a drafter every proposal is empty and the loop is plain autoregressive decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from specviz.engine.acceptance import GreedyRule
+from specviz.engine.clock import clock_for
+from specviz.engine.drafting import Drafter
+from specviz.engine.events import DraftStopped, Event, Finished, RoundCommitted, RoundTimes, Verified
+from specviz.engine.runner import ModelRunner
+
+
+def never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a generation ends by itself: after `max_new_tokens`, or after a token among `eos_ids`.
+
+    `finish_reason` is what to call the first of these: `length`, or `context` when the models' context is what
+    bounds the number of tokens.
+    """
+
+    max_new_tokens: int
+    eos_ids: frozenset[int]
+    finish_reason: str = "length"
+
+
+def decode(
+    target: ModelRunner,
+    prompt_ids: list[int],
+    limits: Limits,
+    *,
+    drafter: Drafter | None = None,
+    rule: GreedyRule | None = None,
+    stopped: Callable[[], bool] = never,
+) -> Iterator[Event]:
+    """Yield the events of one generation, the last of them `Finished`.
+
+    Args:
+        prompt_ids: at least one token.
+        drafter: proposes tokens; None decodes plainly.
+        rule: judges proposals; greedy by default.
+        stopped: asked before every draft step and every target pass; True ends the generation with what is committed.
+    """
+    rule = rule or GreedyRule()
+    clock = clock_for(target.device)
+    began = clock.mark()
+    text = list(prompt_ids)
+    longest = len(text) + limits.max_new_tokens
+    target.begin(longest)
+    target.prefill(text[:-1])
+    if drafter:
+        drafter.begin(text, longest)
+    prefilled = clock.mark()
+
+    emitted = round_number = 0
+    reason = None
+    while reason is None:
+        round_began = clock.mark()
+        remaining = limits.max_new_tokens - emitted
+        proposal: tuple[int, ...] | None = ()
+        if drafter:
+            proposal = None
+            for event in drafter.propose(round_number, text, emitted, remaining, stopped):
+                yield event
+                if isinstance(event, DraftStopped):
+                    proposal = event.proposal
+        if proposal is None or stopped():
+            reason = "stopped"
+            break
+
+        drafted = clock.mark()
+        hidden = target.forward([text[-1], *proposal])
+        verdict = rule.judge(target.logits(hidden), list(proposal))
+        verified = clock.mark()
+
+        accepted = verdict.accepted
+        new_tokens = list(proposal[:accepted])
+        ended_by_run = accepted > 0 and new_tokens[-1] in limits.eos_ids
+        target_token, target_status = None, ""
+        if not ended_by_run:
+            target_token = verdict.target_tokens[accepted]
+            target_status = "correction" if accepted < len(proposal) else "bonus"
+            new_tokens.append(target_token)
+        yield Verified(
+            round_number, accepted, verdict.target_tokens, verdict.target_margins, target_token, target_status
+        )
+
+        text += new_tokens
+        target.rollback(target.length - (len(text) - 1))
+        if drafter:
+            drafter.end_round(len(text), len(proposal), accepted)
+        committed = clock.mark()
+        draft_seconds, verify_seconds = clock.seconds(round_began, drafted), clock.seconds(drafted, verified)
+        overhead = clock.seconds(round_began, committed) - draft_seconds - verify_seconds
+        times = RoundTimes(draft_seconds, verify_seconds, overhead)
+        yield RoundCommitted(round_number, emitted, tuple(new_tokens), times)
+
+        emitted += len(new_tokens)
+        round_number += 1
+        if new_tokens[-1] in limits.eos_ids:
+            reason = "eos"
+        elif emitted == limits.max_new_tokens:
+            reason = limits.finish_reason
+    ended = clock.mark()
+    yield Finished(reason, tuple(text[len(prompt_ids) :]), clock.seconds(began, prefilled), clock.seconds(began, ended))

@@ -1,0 +1,104 @@
+"""The draft phase of a round: the draft model proposes tokens until the policy, the limit or the budget stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from specviz.engine.events import DraftStep, DraftStopped
+from specviz.engine.runner import ModelRunner
+from specviz.replay.policies import Policy, StepStats
+
+
+def distribution_statistics(logits: torch.Tensor) -> torch.Tensor:
+    """Row of the arg max, its probability, entropy (nats) and top-1 minus top-2 probability.
+
+    fp32 logits (n, rows) to (n, 4) in float64, in which row numbers and fp32 values are exact. Rows of -inf have
+    probability 0 and add nothing to the entropy.
+    """
+    log_probabilities = torch.log_softmax(logits, dim=-1)
+    probabilities = log_probabilities.exp()
+    best_two = probabilities.topk(2, dim=-1).values
+    entropy = torch.special.entr(probabilities).sum(-1)
+    return torch.stack(
+        (logits.argmax(-1).double(), best_two[:, 0].double(), entropy.double(), (best_two[:, 0] - best_two[:, 1]).double()),
+        dim=-1,
+    )
+
+
+@dataclass
+class Drafter:
+    """A draft model that follows the committed text and proposes its continuation.
+
+    Args:
+        runner: the draft.
+        policy: when to stop; kept across the rounds of one generation.
+        max_draft: most tokens proposed in one round (gamma).
+        eos_ids: a proposed token among these ends the draft phase.
+    """
+
+    runner: ModelRunner
+    policy: Policy
+    max_draft: int
+    eos_ids: frozenset[int]
+
+    def begin(self, prompt_ids: list[int], max_length: int) -> None:
+        """Take in the prompt but for its last token, which belongs to the first round."""
+        self.policy.reset()
+        self.runner.begin(max_length)
+        self.runner.prefill(prompt_ids[:-1])
+
+    def propose(
+        self, round_number: int, text: list[int], position: int, remaining: int, stopped: Callable[[], bool]
+    ) -> Iterator[DraftStep | DraftStopped]:
+        """Yield the events of one draft phase, the last of them `DraftStopped`.
+
+        Args:
+            text: the committed text, prompt included.
+            position: tokens committed after the prompt.
+            remaining: how many more tokens may be committed (R >= 1).
+            stopped: asked before each draft step; True abandons the phase without a `DraftStopped`.
+        """
+        limit = min(self.policy.draft_limit(self.max_draft), self.max_draft)
+        reason = "budget" if remaining - 1 < limit else "max_draft"
+        limit = min(limit, remaining - 1)
+        proposal: list[int] = []
+        while len(proposal) < limit:
+            if stopped():
+                return
+            stats = self._step(text, proposal, position)
+            fails = self.policy.stops(stats)
+            proposed = not fails or self.policy.on_fail == "keep"
+            if proposed:
+                proposal.append(stats.token)
+            yield DraftStep(round_number, stats, proposed)
+            if fails:
+                reason = self.policy.name
+                break
+            if stats.token in self.eos_ids:
+                reason = "eos"
+                break
+        yield DraftStopped(round_number, reason, tuple(proposal))
+
+    def _step(self, text: list[int], proposal: list[int], position: int) -> StepStats:
+        """One draft step: run what the draft has not seen yet (two tokens after a fully accepted round), read once."""
+        unseen = (text + proposal)[self.runner.length :]
+        width = self.runner.width or len(unseen)
+        for first in range(0, len(unseen), width):
+            hidden = self.runner.forward(unseen[first : first + width])
+        row, confidence, entropy, margin = self.statistics(hidden[-1:]).tolist()[0]
+        token_ids = self.runner.head.token_ids
+        token = int(row) if token_ids is None else token_ids[int(row)]
+        return StepStats(len(proposal), position + len(proposal), token, confidence, entropy, margin)
+
+    @torch.inference_mode()
+    def statistics(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`distribution_statistics` of the draft at hidden states (n, d)."""
+        return distribution_statistics(self.runner.logits(hidden))
+
+    def end_round(self, text_length: int, proposed: int, accepted: int) -> None:
+        """Roll back to what is committed. The newest committed token was not drafted, so it stays unseen."""
+        self.runner.rollback(max(0, self.runner.length - (text_length - 1)))
+        self.policy.end_round(proposed, accepted)

@@ -1,0 +1,205 @@
+"""A pair made ready to run: the facade over runners, drafter and decoding loop."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+
+import torch
+
+from specviz.engine.decoding import Limits, decode, never
+from specviz.engine.drafting import Drafter
+from specviz.engine.events import Event
+from specviz.engine.runner import ModelRunner
+from specviz.engine.trace_recorder import TraceRecorder
+from specviz.errors import SpecVizError
+from specviz.models.loading import LoadedModel, LoadedPair
+from specviz.replay.policies import ConfidenceThreshold, Policy
+from specviz.trace import PairInfo, RunInfo, Trace
+
+PASS_MODES = ("invariant", "fast")
+DEFAULT_MAX_DRAFT = 8
+DRAFT_WIDTH = 2  # a draft step takes in one token, or two after a fully accepted round
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to generate: everything that may change speed and, in pass mode `invariant`, nothing of the output.
+
+    Attributes:
+        policy: when the draft stops.
+        max_draft: most tokens proposed in one round (gamma).
+        max_new_tokens: most tokens to generate.
+    """
+
+    policy: Policy = field(default_factory=lambda: ConfidenceThreshold(0.5))
+    max_draft: int = DEFAULT_MAX_DRAFT
+    max_new_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        if self.max_draft < 1:
+            raise SpecVizError(f"The draft length is {self.max_draft}; it must be at least 1.")
+        if self.max_new_tokens < 1:
+            raise SpecVizError(f"{self.max_new_tokens} new tokens were asked for; ask for at least 1.")
+
+
+class Engine:
+    """Runs one loaded pair, speculatively or plainly, one generation at a time.
+
+    Args:
+        pair: target and draft.
+        pass_mode: `invariant` (every target pass is `widest_draft` + 1 rows, every draft pass 2: the output is bit for
+            bit independent of threshold, draft length and policy) or `fast` (a pass is as wide as its proposal).
+        widest_draft: largest draft length that will be asked for in pass mode `invariant`. A larger one costs
+            more per pass; outputs are comparable bit for bit only between runs with the same one.
+        compiled: compile the passes (pass mode `invariant` only; about a minute on the first pass).
+    """
+
+    def __init__(
+        self, pair: LoadedPair, *, pass_mode: str = "invariant", widest_draft: int = DEFAULT_MAX_DRAFT, compiled: bool = False
+    ):
+        if pass_mode not in PASS_MODES:
+            raise SpecVizError(f"There is no pass mode {pass_mode!r}; choose {' or '.join(PASS_MODES)}.")
+        if compiled and pass_mode != "invariant":
+            raise SpecVizError("Only passes of one width are compiled; choose pass mode invariant.")
+        self.pair, self.pass_mode, self.widest_draft, self.compiled = pair, pass_mode, widest_draft, compiled
+        invariant = pass_mode == "invariant"
+        self._target = self._runner(pair.target, widest_draft + 1 if invariant else None)
+        self._draft = self._runner(pair.draft, DRAFT_WIDTH if invariant else None)
+
+    def _runner(self, loaded: LoadedModel, width: int | None) -> ModelRunner:
+        return ModelRunner(loaded.model, width=width, max_context=loaded.max_context, compiled=self.compiled)
+
+    @cached_property
+    def _plain_target(self) -> ModelRunner:
+        """Plain decoding runs at width 1: the fastest baseline this target has."""
+        return self._runner(self.pair.target, 1 if self.compiled else None)
+
+    @property
+    def max_context(self) -> int:
+        return min(self.pair.target.max_context, self.pair.draft.max_context)
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return frozenset(self.pair.target.eos_token_ids)
+
+    def limits(self, prompt_ids: list[int], max_new_tokens: int) -> Limits:
+        """The limits of a generation after `prompt_ids`, cut to the context of the pair.
+
+        Raises:
+            SpecVizError: the prompt is empty or fills the context.
+        """
+        if not prompt_ids:
+            raise SpecVizError("The prompt is empty; write at least one character.")
+        room = self.max_context - len(prompt_ids)
+        if room < 1:
+            raise SpecVizError(
+                f"The prompt has {len(prompt_ids)} tokens, but this pair's context holds {self.max_context}, "
+                "output included; shorten the prompt."
+            )
+        reason = "length" if max_new_tokens <= room else "context"
+        return Limits(min(max_new_tokens, room), self.eos_ids, reason)
+
+    def speculative(
+        self, prompt_ids: list[int], settings: Settings, stopped: Callable[[], bool] = never
+    ) -> Iterator[Event]:
+        """Events of a speculative generation."""
+        if self.pass_mode == "invariant" and settings.max_draft > self.widest_draft:
+            raise SpecVizError(
+                f"A draft length of {settings.max_draft} does not fit passes made for {self.widest_draft}; "
+                "raise the widest draft length."
+            )
+        limits = self.limits(prompt_ids, settings.max_new_tokens)
+        drafter = Drafter(self._draft, settings.policy, settings.max_draft, limits.eos_ids)
+        return decode(self._target, prompt_ids, limits, drafter=drafter, stopped=stopped)
+
+    def plain(
+        self, prompt_ids: list[int], max_new_tokens: int, stopped: Callable[[], bool] = never
+    ) -> Iterator[Event]:
+        """Events of plain autoregressive decoding with the target alone, one token a pass."""
+        return decode(self._plain_target, prompt_ids, self.limits(prompt_ids, max_new_tokens), stopped=stopped)
+
+    def pair_info(self) -> PairInfo:
+        """What ran, for a trace or a recording."""
+        target, draft = self.pair.target, self.pair.draft
+        return PairInfo(
+            target=target.name,
+            draft=draft.name,
+            target_revision=target.revision,
+            draft_revision=draft.revision,
+            target_precision=target.precision,
+            draft_precision=draft.precision,
+            device=device_name(self._target.device),
+            versions=library_versions(),
+        )
+
+    def run_info(self, prompt: str, prompt_ids: list[int], settings: Settings) -> RunInfo:
+        """What is known of a speculative run before it starts."""
+        return RunInfo(
+            origin="measured",
+            pair=self.pair_info(),
+            settings={
+                "policy": settings.policy.settings(),
+                "max_draft": settings.max_draft,
+                "max_new_tokens": settings.max_new_tokens,
+                "pass_mode": self.pass_mode,
+                "widest_draft": self.widest_draft,
+                "compiled": self.compiled,
+                "rule": "greedy",
+                "eos_ids": sorted(self.eos_ids),
+            },
+            prompt=prompt,
+            prompt_ids=tuple(prompt_ids),
+            output_ids=(),
+            finish_reason="stopped",
+        )
+
+    def trace(
+        self,
+        prompt_ids: list[int],
+        settings: Settings,
+        *,
+        prompt: str = "",
+        observers: Iterable[Callable[[Event], None]] = (),
+        stopped: Callable[[], bool] = never,
+    ) -> Trace:
+        """Generate speculatively and return the trace; `observers` see every event as it happens."""
+        recorder = TraceRecorder(self.run_info(prompt, prompt_ids, settings), settings.policy)
+        observe_all(self.speculative(prompt_ids, settings, stopped), (recorder.observe, *observers))
+        return recorder.trace
+
+
+def observe_all(events: Iterable[Event], observers: Iterable[Callable[[Event], None]]) -> Event:
+    """Show each event to each observer in turn; return the last event."""
+    observers = tuple(observers)
+    event = None
+    for event in events:
+        for observe in observers:
+            observe(event)
+    return event
+
+
+def device_name(device: torch.device) -> str:
+    """The device as a reader of a chart should see it, such as "CPU, AMD EPYC, 2 threads"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {_processor_name()}, {torch.get_num_threads()} threads"
+
+
+def _processor_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what decides numbers and speed."""
+    return {name: version(name) for name in ("torch", "transformers", "numpy")} | {"python": platform.python_version()}

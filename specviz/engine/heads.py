@@ -1,0 +1,76 @@
+"""From hidden states to logits, in fp32, whatever precision the layers run at.
+
+The last projection decides arg maxes and confidences, so it is done in fp32 in both pass modes. That keeps an fp32
+copy of the output matrix beside a bf16 model (113 MB for 49,152 rows of 576), which is stated, not hidden.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from specviz.errors import SpecVizError
+from specviz.models.draft_model import DraftModel
+
+
+@torch.no_grad()
+def _composed(linears: list[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight and bias, in fp32, of the one linear map that `linears` make when applied in turn."""
+    weight, bias = linears[0].weight.float(), linears[0].bias
+    bias = None if bias is None else bias.float()
+    for linear in linears[1:]:
+        following = linear.weight.float()
+        weight = following @ weight
+        bias = None if bias is None else following @ bias
+        if linear.bias is not None:
+            bias = linear.bias.float() + (0 if bias is None else bias)
+    return weight, bias
+
+
+class OutputHead:
+    """The output projection of `model`: hidden states (n, d) to fp32 logits (n, rows).
+
+    `token_ids` maps a row to its token id when the head covers a reduced vocabulary (FR-Spec, Zhao et al. 2025);
+    otherwise it is None and a row is its token id.
+    """
+
+    def __init__(self, model: PreTrainedModel):
+        reduced = isinstance(model, DraftModel)
+        self.token_ids: list[int] | None = model.head_token_ids.tolist() if reduced else None
+        linears = [model.lm_head.connector, model.lm_head.rows] if reduced else [model.get_output_embeddings()]
+        self._weight = self._bias = self._modules = None
+        if all(type(linear) is nn.Linear for linear in linears):
+            self._weight, self._bias = _composed(linears)
+        else:  # a quantised projection computes in its own way; only its result is widened
+            self._modules = linears
+        self._softcap = getattr(model.config, "final_logit_softcapping", None)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """fp32 logits of `hidden` (n, d)."""
+        if self._modules is not None:
+            for module in self._modules:
+                hidden = module(hidden)
+            logits = hidden.float()
+        else:
+            logits = nn.functional.linear(hidden.float(), self._weight, self._bias)
+        if self._softcap:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    def check_against(self, model: PreTrainedModel, hidden: torch.Tensor, logits: torch.Tensor) -> None:
+        """Refuse a model whose own logits (n, vocabulary) are not this projection of its hidden states (n, d).
+
+        Some families scale or transform their logits in ways of their own; a silent mistake there would falsify
+        every confidence.
+        """
+        own = logits.float()
+        if self.token_ids is not None:
+            own = own[:, self.token_ids]
+        ours = self(hidden)
+        finite = torch.isfinite(own)
+        if own.shape != ours.shape or not torch.allclose(own[finite], ours[finite], rtol=0.05, atol=0.25):
+            raise SpecVizError(
+                f"{type(model).__name__} does something to its logits that this engine does not know; "
+                "choose a model of another family."
+            )

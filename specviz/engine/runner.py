@@ -1,0 +1,131 @@
+"""One model over one growing text."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import Cache, StaticLayer
+
+from specviz.engine.heads import OutputHead
+from specviz.errors import SpecVizError
+
+CAPACITY_STEP = 256  # static caches grow in these steps, so that few shapes ever have to be compiled
+
+
+class ModelRunner:
+    """Runs `model` over one text that grows token by token and can be rolled back.
+
+    With `width=None` a pass is as wide as the tokens it is given (pass mode `fast`) and the cache grows with the text.
+    With a `width`, every pass after the prefill has exactly that many rows (pass mode `invariant`): missing rows are
+    padding whose cache entries are rolled back, over a static cache of fixed length, so that a row's result
+    does not depend on how the text was cut into passes.
+
+    Every layer keeps the whole text, sliding-window layers too (their window is a matter of the mask), so rolling back
+    is exact at and across the window's edge.
+
+    Args:
+        model: a causal language model in evaluation mode.
+        width: rows of every pass, or None.
+        compiled: run passes through `torch.compile`. Needs a `width`.
+        max_context: most positions the model knows.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, width: int | None, max_context: int, compiled: bool = False):
+        if compiled and width is None:
+            raise ValueError("only passes of one width are compiled")
+        self.model, self.width, self.max_context = model, width, max_context
+        self.device = model.device
+        self.head = OutputHead(model)
+        self.length = 0  # tokens in the cache
+        self._cache: Cache | None = None
+        self._capacity = 0
+        self._body = model.base_model
+        parameters = inspect.signature(self._body.forward).parameters
+        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"  # transformers before 5.20
+        self._pass = compile_pass(self._forward_body, self.device) if compiled else self._forward_body
+        self._check_head()
+
+    @torch.inference_mode()
+    def _check_head(self) -> None:
+        ids = torch.zeros((1, 1), dtype=torch.long, device=self.device)
+        output = self.model(input_ids=ids, output_hidden_states=True, use_cache=False)
+        hidden = self._body(input_ids=ids, use_cache=False).last_hidden_state
+        self.head.check_against(self.model, hidden[0], output.logits[0])
+
+    def begin(self, max_length: int) -> None:
+        """Forget the text and make room for one of up to `max_length` tokens."""
+        self.length = 0
+        if self.width is None:
+            self._cache = DynamicCache()  # without the config, so that every layer keeps the whole text
+            return
+        needed = math.ceil((max_length + self.width) / CAPACITY_STEP) * CAPACITY_STEP
+        if needed > self._capacity:
+            self._capacity = needed
+        self._cache = Cache(layers=[StaticLayer(self._capacity) for _ in range(self._number_of_layers)])
+
+    @property
+    def _number_of_layers(self) -> int:
+        return self.model.config.get_text_config(decoder=True).num_hidden_layers
+
+    @torch.inference_mode()
+    def prefill(self, tokens: list[int]) -> None:
+        """Take in `tokens` (the prompt) in one pass of its own width; no logits."""
+        if tokens:
+            self._run(tokens, self._forward_body)
+
+    @torch.inference_mode()
+    def forward(self, tokens: list[int]) -> torch.Tensor:
+        """Append `tokens` (n) to the text; hidden states (n, d) of the last layer, after its norm.
+
+        In pass mode `invariant` n may not exceed the width.
+        """
+        if self.width is None:
+            return self._run(tokens, self._pass)
+        padding = self.width - len(tokens)
+        if padding < 0:
+            raise ValueError(f"{len(tokens)} tokens do not fit a pass of width {self.width}")
+        hidden = self._run(tokens + [tokens[-1]] * padding, self._pass)
+        self.rollback(padding)
+        return hidden[: len(tokens)]
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """fp32 logits (n, head rows) of hidden states (n, d), computed at the width of the passes."""
+        rows = hidden.shape[0]
+        if self.width is not None and rows < self.width:
+            hidden = torch.cat((hidden, hidden[-1:].expand(self.width - rows, -1)))
+        return self.head(hidden)[:rows]
+
+    def rollback(self, tokens: int) -> None:
+        """Take the last `tokens` tokens back."""
+        if tokens:
+            self._cache.crop(-tokens)
+            self.length -= tokens
+
+    def _run(self, tokens: list[int], run_pass) -> torch.Tensor:
+        ids = torch.tensor([tokens], device=self.device)
+        # padding may reach past the last position a model knows; its rows are thrown away
+        positions = torch.arange(self.length, self.length + len(tokens), device=self.device).clamp(max=self.max_context - 1)
+        hidden = run_pass(ids, positions[None], self._cache)
+        self.length += len(tokens)
+        return hidden
+
+    def _forward_body(self, ids: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
+        """Hidden states (n, d) of ids (1, n) at positions (1, n); the cache takes in n tokens."""
+        arguments = {self._cache_argument: cache}
+        return self._body(input_ids=ids, position_ids=positions, use_cache=True, **arguments).last_hidden_state[0]
+
+
+def compile_pass(forward, device: torch.device):
+    """`forward` as one compiled graph: inductor with frozen weights on the CPU, captured as a CUDA graph on a GPU.
+
+    The weights become constants of the graph, so on a CPU they are repacked for its matrix kernels. Needs a C++
+    compiler there. The first call compiles (about a minute for the built-in target); later processes reuse inductor's
+    cache on disk.
+    """
+    if device.type == "cuda":
+        return torch.compile(forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
+    return torch.compile(forward, fullgraph=True, dynamic=False, options={"freezing": True})
