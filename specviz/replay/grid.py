@@ -22,7 +22,7 @@ KINDS = 6
 ALL_ACCEPTED, REJECTED, WITHHELD, REJECTED_AND_WITHHELD, LAST_DRAFTED, ENDED_BY_DRAFT = range(KINDS)
 # Work is cut so that its arrays stay in a processor's cache: recordings into blocks, those into stretches of positions.
 LANES_PER_BLOCK = 1 << 12  # recordings times cells
-STATES_PER_STRETCH = 1 << 16  # positions times recordings times cells
+STATES_PER_STRETCH = 1 << 17  # positions times recordings times cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +200,8 @@ def _count(tables: _RoundTables, recordings: Sequence[Recording], max_drafts: np
     number, count, width = tables.accepted.shape
     longest = int(max_drafts.max())
     lanes, bins = max_drafts.size * count * width, KINDS * (longest + 1)
-    # Per lane and outcome: the number of rounds times 2**32 plus the sum of their starts, so that one pass adds both.
-    histogram = np.zeros(lanes * bins, np.int64)
+    # Per outcome and lane: the number of rounds times 2**32 plus the sum of their starts, so that one pass adds both.
+    histogram = np.zeros(bins * lanes, np.int64)
     wait = np.zeros((max_drafts.size, count, width), tables.accepted.dtype)
     stretch = max(1, STATES_PER_STRETCH // lanes)
     for first in range(0, number, stretch):
@@ -210,12 +210,17 @@ def _count(tables: _RoundTables, recordings: Sequence[Recording], max_drafts: np
         visited &= (np.arange(first, first + len(visited))[:, None] < tables.lengths)[:, None, :, None]
         seen = np.flatnonzero(visited)
         row = seen // lanes
-        np.add.at(histogram, (seen - row * lanes) * bins + outcome.ravel()[seen], row + (first + (1 << 32)))
+        lane = seen - row * lanes
+        np.add.at(histogram, outcome.ravel()[seen].astype(np.int64) * lanes + lane, row + (first + (1 << 32)))
 
-    histogram = np.moveaxis(histogram.reshape(max_drafts.size, count, width, bins), 0, 2)
-    rounds, starts = (part.astype(np.float64) for part in (histogram >> 32, histogram & ((1 << 32) - 1)))
+    histogram = histogram.reshape(bins, lanes)
     prompts = np.array([len(recording.prompt_ids) for recording in recordings])
-    return _summed(rounds, starts, longest, tables.lengths[:, None, None], prompts[:, None, None])
+    per_lane = [np.broadcast_to(values[:, None], wait.shape).ravel() for values in (tables.lengths, prompts)]
+    sums = _summed(histogram >> 32, histogram & ((1 << 32) - 1), longest, *per_lane)
+    return {
+        name: np.moveaxis(values.reshape(*values.shape[:-1], *wait.shape), (-2, -1, -3), (0, 1, 2))
+        for name, values in sums.items()
+    }
 
 
 def _visited_starts(accepted: np.ndarray, wait: np.ndarray) -> np.ndarray:
@@ -235,12 +240,16 @@ def _visited_starts(accepted: np.ndarray, wait: np.ndarray) -> np.ndarray:
 
 
 def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
-    """Counts from the histograms of outcomes (B, T, D, KINDS * (G + 1)): of rounds, and of their summed starts."""
-    kind, length = np.divmod(np.arange(rounds.shape[-1]), longest + 1)
+    """Counts per lane from the histograms (KINDS * (G + 1), lanes) of rounds and of their summed starts.
+
+    In float64, where a sum over outcomes is one product of matrices, and exact.
+    """
+    rounds, starts = rounds.astype(np.float64), starts.astype(np.float64)
+    kind, length = np.divmod(np.arange(len(rounds)), longest + 1)
     withheld = np.isin(kind, (WITHHELD, REJECTED_AND_WITHHELD))
     steps = length + withheld
-    by_length = np.eye(longest + 1)[length]
-    columns = {
+    by_length = np.eye(longest + 1)[:, length]
+    weights = {
         "rounds": np.ones_like(kind),
         "draft_steps": steps,
         "proposed": length,
@@ -250,19 +259,18 @@ def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
         "ended": kind == ENDED_BY_DRAFT,
         "earlier_steps": steps * (steps - 1) // 2,
     }
-    sums = np.moveaxis(rounds @ np.stack(list(columns.values()), 1).astype(np.float64), -1, 0)
-    sums = dict(zip(columns, sums, strict=True))
-    lengths = rounds @ by_length
+    sums = dict(zip(weights, np.array(list(weights.values()), np.float64) @ rounds, strict=True))
+    proposal_lengths = by_length @ rounds
     accepted = emitted - sums["rounds"] + sums.pop("ended")
     tested = accepted + sums.pop("rejected")
-    draft_context = starts @ steps.astype(np.float64) + prompts * sums["draft_steps"] + sums.pop("earlier_steps")
+    draft_context = steps.astype(np.float64) @ starts + prompts * sums["draft_steps"] + sums.pop("earlier_steps")
     return {
         **sums,
         "tested": tested,
         "accepted": accepted,
         "discarded": sums["proposed"] - tested,
         "emitted": emitted,
-        "proposal_lengths": lengths,
-        "verify_context": starts @ by_length + prompts[..., None] * lengths,
+        "proposal_lengths": proposal_lengths,
+        "verify_context": by_length @ starts + prompts * proposal_lengths,
         "draft_context": draft_context,
     }
