@@ -163,7 +163,8 @@ def encode_prompt(loaded: LoadedModel | LoadedPair, text: str, chat: bool | None
         raise SpecVizError("The prompt holds no token: write what the model shall answer or continue.")
     if len(ids) >= loaded.max_context:
         raise SpecVizError(
-            f"The prompt has {len(ids):,} tokens, but {loaded.name} takes at most {loaded.max_context - 1:,}: shorten it."
+            f"The prompt has {len(ids):,} tokens, but {loaded.name} has room for {loaded.max_context - 1:,}: "
+            "shorten it."
         )
     return list(ids)
 
