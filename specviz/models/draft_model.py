@@ -6,8 +6,8 @@ reduced draft vocabulary, as in FR-Spec, Zhao et al. 2025); they are rows of the
 frozen, behind a trained linear map, so only that map is stored.
 
 `forward` returns logits over the full vocabulary, -inf where the head has no row, so the draft works wherever
-transformers expects a causal model (`assistant_model` in `generate`). The decoding loop of SpecViz uses the cheaper path:
-`draft.model` for the hidden state, `draft.reduced_logits` and `draft.head_token_ids` for the distribution.
+transformers expects a causal model (`assistant_model` in `generate`). The decoding loop of SpecViz uses the cheaper
+path: `draft.model` for the hidden state, `draft.reduced_logits` and `draft.head_token_ids` for the distribution.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ReducedHead(nn.Module):
     def __init__(self, config: DraftConfig):
         super().__init__()
         self.vocab_size = config.vocab_size
-        self.connector = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.connector = nn.Linear(config.hidden_size, config.hidden_size)
         self.rows = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self.register_buffer("token_ids", torch.arange(config.draft_vocab_size))
 
@@ -63,9 +63,9 @@ class DraftModel(LlamaForCausalLM):
     config_class = DraftConfig
     config: DraftConfig
     _tied_weights_keys = None
-    _not_stored = ("model.embed_tokens.weight", "lm_head.rows.weight")
-    _keys_to_ignore_on_save = list(_not_stored)
-    _keys_to_ignore_on_load_missing = [name.replace(".", r"\.") for name in _not_stored]
+    not_stored = ("model.embed_tokens.weight", "lm_head.rows.weight")
+    _keys_to_ignore_on_save = list(not_stored)
+    _keys_to_ignore_on_load_missing = [name.replace(".", r"\.") for name in not_stored]
 
     def __init__(self, config: DraftConfig):
         super().__init__(config)

@@ -78,7 +78,7 @@ def read_questions(path: Path) -> list[Prompt]:
             prompts.append(Prompt(str(row.get("category", row.get("kind", "prompt"))), str(text)))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise SpecVizError(
-                f"Line {number} of {path} is not a question: each line must be JSON with `category` and `turns`, or `text`."
+                f"Line {number} of {path} is not a question: it needs JSON with `category` and `turns`, or `text`."
             ) from error
     return prompts
 
@@ -132,7 +132,7 @@ def padded_ids(texts: Iterable[LabelledText], device: torch.device) -> torch.Ten
 
 
 def agreement_table(agreement: Agreement, thresholds: Sequence[float] = (0.5,)) -> list[dict[str, float | str]]:
-    """One row per kind and a last one over all: positions, agreement, coverage, and per threshold share and acceptance."""
+    """One row per kind and one over all: positions, agreement, coverage, and per threshold share and acceptance."""
     rows = []
     for kind in (*agreement.kinds(), None):
         row: dict[str, float | str] = {

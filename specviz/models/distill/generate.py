@@ -29,7 +29,9 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
         return list(tokenizer(text)["input_ids"])
     messages = [{"role": "user", "content": text}]
     return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)[
+            "input_ids"
+        ]
     )
 
 
@@ -72,8 +74,8 @@ def write_texts(
     for row, prompt in enumerate(prompts):
         ids[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
         mask[row, : width - len(prompt)] = 0
-    temperature = torch.tensor(temperatures, device=device).clamp_min(1e-6)
-    greedy = torch.tensor([t == 0 for t in temperatures], device=device)
+    temperature = torch.tensor(temperatures, device=device)
+    greedy = temperature == 0
     ends = torch.tensor(end_token_ids(target), dtype=torch.long, device=device)
 
     cache = StaticCache(config=target.config, max_cache_len=total)
@@ -89,13 +91,16 @@ def write_texts(
         logits = target.get_output_embeddings()(hidden).float()
         top_logits, top_ids = logits.topk(min(top_k, vocabulary), dim=-1)
         top_logp = top_logits - logits.logsumexp(-1, keepdim=True)
-        # Gumbel-max sampling; a greedy row takes its arg max.
-        noise = -torch.empty_like(logits).exponential_(generator=rng).log()
-        sampled = (logits / temperature[:, None] + noise).argmax(-1)
-        token = torch.where(greedy, top_ids[:, 0], sampled)
+        token = top_ids[:, 0]
+        if not greedy.all():  # Gumbel-max sampling for the rows that are not greedy
+            scaled = logits[~greedy] / temperature[~greedy, None]
+            token = token.clone()
+            token[~greedy] = (scaled - torch.empty_like(scaled).exponential_(generator=rng).log()).argmax(-1)
 
         kept_hidden = hidden.float().cpu().numpy() if keep_hidden else np.zeros((len(rows), 0), np.float32)
-        columns = zip(rows.tolist(), token.tolist(), top_ids.cpu().numpy(), top_logp.cpu().numpy(), kept_hidden, strict=True)
+        columns = zip(
+            rows.tolist(), token.tolist(), top_ids.cpu().numpy(), top_logp.cpu().numpy(), kept_hidden, strict=True
+        )
         for row, one_token, one_ids, one_logp, one_hidden in columns:
             out[row].append((one_token, one_ids, one_logp, one_hidden))
         if progress:

@@ -169,7 +169,7 @@ def _code(rng: random.Random, s: _Split) -> str:
     task = s.pick(
         rng,
         (
-            "adds two numbers", "reverses a string", "counts the vowels in a word", "finds the largest number in a list",
+            "adds two numbers", "reverses a string", "counts the vowels in a word", "finds the largest of some numbers",
             "checks whether a number is prime", "computes the factorial of a number", "sorts a list of names",
             "removes duplicates from a list", "reads a file and counts its lines", "returns the nth Fibonacci number",
             "converts Celsius to Fahrenheit", "checks whether a word is a palindrome", "merges two sorted lists",
@@ -254,7 +254,7 @@ def _role(rng: random.Random, s: _Split) -> str:
     template = s.pick(
         rng,
         (
-            "Pretend you are {r}. Tell me about {t}.", "You are {r}. A visitor asks you about {t}. Answer in character.",
+            "Pretend you are {r}. Tell me about {t}.", "You are {r}. Somebody asks you about {t}. Stay in character.",
             "Act as {r} and give me advice about {t}.", "Imagine you are {r}. Describe your day.",
             "Speak like {r}: what do you think of {t}?", "You are {r}. Explain {t} to {n}.",
             "Let's play a game: you are {r} and I am {n}. Start the conversation about {t}.",
@@ -322,7 +322,7 @@ def _translate(rng: random.Random, s: _Split) -> str:
     text = " ".join(sentence() for _ in range(rng.choice((1, 1, 2))))
     template = s.pick(
         rng,
-        ("Translate German to English: {g}", "Translate this sentence into English: {g}", "{g}\nTranslate into English.",
+        ("Translate German to English: {g}", "Translate the sentence into English: {g}", "{g}\nTranslate to English.",
          "What does this mean in English? {g}", "Please translate from German to English:\n{g}"),
         ("Give me the English version of: {g}", "English translation, please: {g}"),
     )  # fmt: skip
@@ -345,7 +345,7 @@ def _report(rng: random.Random, s: _Split) -> str:
     ))  # fmt: skip
     rest = [
         f"The plan will cost about {number} thousand dollars and is expected to take {rng.randint(2, 9)} years.",
-        f"\"We have waited for this since {year},\" said {n}, who leads the group.",
+        f'"We have waited for this since {year}," said {n}, who leads the group.',
         f"According to a survey, {percent} percent of the people in {p} are interested in {t}.",
         f"Critics such as {m} say that the money should be spent on other things.",
         f"A similar idea was tried in {q} in {year}, but it was stopped after {rng.randint(2, 11)} months.",
@@ -378,7 +378,7 @@ def _summary(rng: random.Random, s: _Split) -> str:
 def _given(rng: random.Random, s: _Split) -> str:
     question = s.pick(
         rng,
-        ("Who is mentioned in the text?", "Where does it take place?", "How many people are involved?", "What happened?",
+        ("Who is mentioned in the text?", "Where does it take place?", "How many people take part?", "What happened?",
          "Why is this important?", "When did it start?", "What does the text say about the cost?", "What comes next?",
          "Who is against the plan?", "What is the text about?", "How long will it take?"),
         ("Which places are named?", "What number stands out?", "What is known so far?"),
