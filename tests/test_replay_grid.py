@@ -68,6 +68,16 @@ def test_grid_equals_replay(
             np.testing.assert_array_equal(getattr(grid.counts, name)[index], getattr(expected, name), err_msg=name)
 
 
+def test_grid_of_draft_lengths_whose_outcomes_need_more_than_a_byte():
+    toy = random_toy(4, agreement=0.93)
+    recording = recording_from_toy(*toy, 60, 120, EOS)
+    grid = replay_grid([recording], [0.0, 0.125], [60, 45])
+    for index in np.ndindex(1, 2, 2):
+        trace = replay(recording, ConfidenceThreshold([0.0, 0.125][index[1]]), [60, 45][index[2]])
+        for name, expected in vars(trace_counts(trace, 60)).items():
+            np.testing.assert_array_equal(getattr(grid.counts, name)[index], expected, err_msg=name)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

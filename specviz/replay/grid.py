@@ -201,19 +201,23 @@ def _count(tables: _RoundTables, recordings: Sequence[Recording], max_drafts: np
     longest = int(max_drafts.max())
     lanes, bins = max_drafts.size * count * width, KINDS * (longest + 1)
     # Per outcome and lane: the number of rounds times 2**32 plus the sum of their starts, so that one pass adds both.
-    histogram = np.zeros(bins * lanes, np.int64)
+    # What does not happen goes into one more outcome, which is thrown away.
+    histogram = np.zeros((bins + 1, lanes), np.int64)
+    lane, index = np.arange(lanes), np.empty(lanes, np.int64)
     wait = np.zeros((max_drafts.size, count, width), tables.accepted.dtype)
     stretch = max(1, STATES_PER_STRETCH // lanes)
     for first in range(0, number, stretch):
         outcome, accepted = tables.outcomes(slice(first, first + stretch), max_drafts)
-        visited = _visited_starts(accepted, wait)
-        visited &= (np.arange(first, first + len(visited))[:, None] < tables.lengths)[:, None, :, None]
-        seen = np.flatnonzero(visited)
-        row = seen // lanes
-        lane = seen - row * lanes
-        np.add.at(histogram, outcome.ravel()[seen].astype(np.int64) * lanes + lane, row + (first + (1 << 32)))
+        happens = _visited_starts(accepted, wait)
+        happens &= (np.arange(first, first + len(happens))[:, None] < tables.lengths)[:, None, :, None]
+        outcome |= happens.astype(outcome.dtype) - outcome.dtype.type(1)  # all ones where it does not
+        np.minimum(outcome, outcome.dtype.type(bins), out=outcome)
+        for start, outcomes in enumerate(outcome.reshape(-1, lanes), first):
+            np.multiply(outcomes, lanes, out=index, dtype=np.int64)
+            np.add(index, lane, out=index)
+            np.add.at(histogram.reshape(-1), index, start + (1 << 32))
 
-    histogram = histogram.reshape(bins, lanes)
+    histogram = histogram[:bins]
     prompts = np.array([len(recording.prompt_ids) for recording in recordings])
     per_lane = [np.broadcast_to(values[:, None], wait.shape).ravel() for values in (tables.lengths, prompts)]
     sums = _summed(histogram >> 32, histogram & ((1 << 32) - 1), longest, *per_lane)
