@@ -155,6 +155,7 @@ def save_draft(draft: DraftModel, folder: Path) -> None:
     config.dtype, config.architectures = "bfloat16", [DraftModel.__name__]
     temporary = folder / f".saving-{os.getpid()}"
     save_file(weights, temporary, metadata={"format": "pt"})
+    temporary.chmod(0o644)
     os.replace(temporary, folder / "model.safetensors")
     config.to_json_file(temporary)
     os.replace(temporary, folder / "config.json")
