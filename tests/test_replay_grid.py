@@ -69,8 +69,8 @@ def test_grid_equals_replay(
 
 
 def test_grid_of_draft_lengths_whose_outcomes_need_more_than_a_byte():
-    toy = random_toy(4, agreement=0.93)
-    recording = recording_from_toy(*toy, 60, 120, EOS)
+    toy = random_toy(4, agreement=0.97)
+    recording = recording_from_toy(*toy, 60, 70, EOS)
     grid = replay_grid([recording], [0.0, 0.125], [60, 45])
     for index in np.ndindex(1, 2, 2):
         trace = replay(recording, ConfidenceThreshold([0.0, 0.125][index[1]]), [60, 45][index[2]])

@@ -13,6 +13,7 @@ from specviz.trace import (
     PairInfo,
     RunInfo,
     TraceBuilder,
+    columns_as_markdown,
     near_tie_epsilons,
     trace_differences,
 )
@@ -83,6 +84,14 @@ def test_the_reference_on_a_story_told_by_hand():
         ("threshold", ["b withheld", "b bonus"]),
         ("budget", ["c bonus"]),
     ]
+
+
+def test_every_column_is_documented():
+    for columns in (ROUND_COLUMNS, STEP_COLUMNS):
+        assert all(column.meaning and "|" not in column.meaning for column in columns)
+        lines = columns_as_markdown(columns).splitlines()
+        assert len(lines) == len(columns) + 2 and {line.count("|") for line in lines} == {5}
+        assert f"| `{columns[0].name}` | int32 |  | {columns[0].meaning} |" == lines[2]
 
 
 def small_trace(pair=PairInfo(), finish_reason="eos"):  # noqa: B008  frozen

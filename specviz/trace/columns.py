@@ -53,3 +53,10 @@ STEP_COLUMNS = (
     Column("target_margin", FLOAT, "logits", "the target's top-1 minus top-2 logit there; NaN when unknown"),
     Column("near_tie", FLAG, "", "rounding could have turned this step out otherwise (see `near_tie_epsilons`)"),
 )
+
+
+def columns_as_markdown(columns: tuple[Column, ...]) -> str:
+    """The documentation of some columns as a Markdown table."""
+    rows = [("column", "type", "unit", "meaning"), ("---",) * 4]
+    rows += [(f"`{column.name}`", column.dtype, column.unit, column.meaning) for column in columns]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
