@@ -92,7 +92,7 @@ def decode(
             target_status = "correction" if accepted < len(proposal) else "bonus"
             new_tokens.append(target_token)
         yield Verified(
-            round_number, accepted, verdict.target_tokens, verdict.target_margins, target_token, target_status
+            round_number, accepted, verdict.target_tokens, verdict.target_margins, target_token, target_status, hidden
         )
 
         text += new_tokens

@@ -89,8 +89,7 @@ class Drafter:
         for first in range(0, len(unseen), width):
             hidden = self.runner.forward(unseen[first : first + width])
         row, confidence, entropy, margin = self.statistics(hidden[-1:]).tolist()[0]
-        token_ids = self.runner.head.token_ids
-        token = int(row) if token_ids is None else token_ids[int(row)]
+        token = self.runner.head.token_of(int(row))
         return StepStats(len(proposal), position + len(proposal), token, confidence, entropy, margin)
 
     @torch.inference_mode()

@@ -78,6 +78,23 @@ class Engine:
         """Plain decoding runs at width 1: the fastest baseline this target has."""
         return self._runner(self.pair.target, 1 if self.compiled else None)
 
+    @cached_property
+    def scoring_draft(self) -> ModelRunner:
+        """A runner of the draft with passes as wide as they come, for scoring a finished text."""
+        return self._draft if self.pass_mode == "fast" else ModelRunner(
+            self.pair.draft.model, width=None, max_context=self.pair.draft.max_context
+        )
+
+    @property
+    def target_runner(self) -> ModelRunner:
+        """The target as the rounds run it."""
+        return self._target
+
+    @property
+    def draft_runner(self) -> ModelRunner:
+        """The draft as the rounds run it."""
+        return self._draft
+
     @property
     def max_context(self) -> int:
         return min(self.pair.target.max_context, self.pair.draft.max_context)
@@ -136,6 +153,15 @@ class Engine:
             versions=library_versions(),
         )
 
+    def fixed_settings(self) -> dict:
+        """Those settings that do not depend on the stopping policy."""
+        return {
+            "pass_mode": self.pass_mode,
+            "widest_draft": self.widest_draft,
+            "compiled": self.compiled,
+            "rule": "greedy",
+        }
+
     def run_info(self, prompt: str, prompt_ids: list[int], settings: Settings) -> RunInfo:
         """What is known of a speculative run before it starts."""
         return RunInfo(
@@ -145,12 +171,9 @@ class Engine:
                 "policy": settings.policy.settings(),
                 "max_draft": settings.max_draft,
                 "max_new_tokens": settings.max_new_tokens,
-                "pass_mode": self.pass_mode,
-                "widest_draft": self.widest_draft,
-                "compiled": self.compiled,
-                "rule": "greedy",
                 "eos_ids": sorted(self.eos_ids),
-            },
+            }
+            | self.fixed_settings(),
             prompt=prompt,
             prompt_ids=tuple(prompt_ids),
             output_ids=(),

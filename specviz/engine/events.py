@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from specviz.replay.policies import StepStats
 
 
@@ -34,7 +36,8 @@ class Verified:
 
     `target_tokens` and `target_margins` (top-1 minus top-2 logit, fp32) have one entry per row of the pass: entry j is
     what the target says after the j first proposed tokens, so entry `accepted` belongs to the target's own token.
-    `target_token` is None when the accepted run already ended with an end-of-sequence token.
+    `target_token` is None when the accepted run already ended with an end-of-sequence token. `hidden` are the target's
+    hidden states of all rows, (n + 1, d), left on the device for whoever wants more than the arg max.
     """
 
     round: int
@@ -43,6 +46,7 @@ class Verified:
     target_margins: tuple[float, ...]
     target_token: int | None
     target_status: str
+    hidden: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)

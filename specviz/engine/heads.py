@@ -38,6 +38,7 @@ class OutputHead:
     def __init__(self, model: PreTrainedModel):
         reduced = isinstance(model, DraftModel)
         self.token_ids: list[int] | None = model.head_token_ids.tolist() if reduced else None
+        self._row_of = None if self.token_ids is None else {token: row for row, token in enumerate(self.token_ids)}
         linears = [model.lm_head.connector, model.lm_head.rows] if reduced else [model.get_output_embeddings()]
         self._weight = self._bias = self._modules = None
         if all(type(linear) is nn.Linear for linear in linears):
@@ -45,6 +46,14 @@ class OutputHead:
         else:  # a quantised projection computes in its own way; only its result is widened
             self._modules = linears
         self._softcap = getattr(model.config, "final_logit_softcapping", None)
+
+    def token_of(self, row: int) -> int:
+        """The token id of a row of the logits; -1 stays -1."""
+        return row if self.token_ids is None or row < 0 else self.token_ids[row]
+
+    def row_of(self, token: int) -> int | None:
+        """The row of a token id, or None where the head has none."""
+        return token if self._row_of is None else self._row_of.get(token)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits of `hidden` (n, d)."""

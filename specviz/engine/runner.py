@@ -91,6 +91,26 @@ class ModelRunner:
         self.rollback(padding)
         return hidden[: len(tokens)]
 
+    @property
+    def takes_trees(self) -> bool:
+        """Whether `forward_tree` works: growing cache, a mask for all layers alike, and attention that obeys it."""
+        config = self.model.config.get_text_config(decoder=True)
+        windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+        return self.width is None and not windowed and config._attn_implementation == "sdpa"
+
+    @torch.inference_mode()
+    def forward_tree(self, tokens: list[int], positions: list[int], sees: torch.Tensor) -> torch.Tensor:
+        """Append `tokens` (n) that need not follow each other; hidden states (n, d).
+
+        positions: where in a text each of them stands; sees: (n, cache length + n) bool, which entries, itself
+        included, each of them attends to.
+        """
+        ids = torch.tensor([tokens], device=self.device)
+        places = torch.tensor([positions], device=self.device)
+        hidden = self._forward_body(ids, places, self._cache, attention_mask=sees[None, None])
+        self.length += len(tokens)
+        return hidden
+
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits (n, head rows) of hidden states (n, d), computed at the width of the passes."""
@@ -113,9 +133,9 @@ class ModelRunner:
         self.length += len(tokens)
         return hidden
 
-    def _forward_body(self, ids: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
+    def _forward_body(self, ids: torch.Tensor, positions: torch.Tensor, cache: Cache, **arguments) -> torch.Tensor:
         """Hidden states (n, d) of ids (1, n) at positions (1, n); the cache takes in n tokens."""
-        arguments = {self._cache_argument: cache}
+        arguments[self._cache_argument] = cache
         return self._body(input_ids=ids, position_ids=positions, use_cache=True, **arguments).last_hidden_state[0]
 
 
