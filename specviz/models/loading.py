@@ -190,12 +190,14 @@ def _load(
         _check_memory(found.name, files, precision, device, options)
         progress(f"Loading {found.name} at {precision}", None, None)
         model = _read_folder(found.path, found.name, precision, device, options)
-    tokenizer = found.tokenizer
-    if isinstance(found.config, DraftConfig):
-        model.attach_embedding(target.model)
-        tokenizer = target.tokenizer
     model.eval().requires_grad_(False)
     text_config = found.config.get_text_config()
+    if isinstance(found.config, DraftConfig):  # ids and ends of texts are its target's
+        model.attach_embedding(target.model)
+        tokenizer, eos_token_ids = target.tokenizer, target.eos_token_ids
+    else:
+        tokenizer = found.tokenizer
+        eos_token_ids = _end_of_sequence(model.generation_config, tokenizer, text_config.vocab_size)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -204,7 +206,7 @@ def _load(
         precision=precision,
         device=device,
         memory_bytes=_memory_of(model),
-        eos_token_ids=_end_of_sequence(model.generation_config, tokenizer, text_config.vocab_size),
+        eos_token_ids=eos_token_ids,
         max_context=_max_context(text_config),
         is_chat=bool(tokenizer.chat_template),
         family=text_config.model_type,
