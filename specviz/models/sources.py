@@ -26,14 +26,12 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoTokenizer,
 
 from specviz.errors import SpecVizError
 from specviz.models import builtin
+from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET
 from specviz.models.draft_model import DraftConfig
 from specviz.models.gguf_conversion import load_gguf_tokenizer
 from specviz.models.messages import first_line
 from specviz.models.quiet import quiet_loading
 from specviz.models.storage import Progress, is_disk_full, no_progress
-
-BUILTIN_TARGET = "builtin-target"
-BUILTIN_DRAFT = "builtin-draft"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "tokenizer*", "*.model"]
