@@ -1,0 +1,193 @@
+"""Speedup against threshold and draft length over a set of recordings, with intervals over prompts.
+
+All speedups are pooled: total plain time over total time, so that a prompt weighs what it takes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.analysis.bootstrap import LEVEL, RESAMPLES, resample_weights, speedup_limits
+from specviz.analysis.cost_model import CostModel
+from specviz.analysis.metrics import pooled
+from specviz.analysis.prediction import predict
+from specviz.analysis.verdict import Verdict, judge
+from specviz.errors import SpecVizError
+from specviz.replay import RoundCounts, breakpoints, replay_grid
+from specviz.trace import PairInfo, Recording
+
+
+@dataclass(frozen=True, eq=False)
+class SpeedupCurve:
+    """Speedup against threshold at one draft length. T thresholds, R recordings.
+
+    With `exact` it is the true step function: each value holds from its threshold up to the next one.
+    """
+
+    pair: PairInfo
+    pass_mode: str
+    max_draft: int
+    on_fail: str
+    exact: bool
+    thresholds: np.ndarray  # (T,), rising; the first is 0 if exact
+    speedup: np.ndarray  # (T,)
+    low: np.ndarray  # (T,) limits of the interval over prompts; NaN for a single recording
+    high: np.ndarray  # (T,)
+    level: float  # of the interval
+    counts: RoundCounts  # (T,), summed over recordings
+    plain_seconds: np.ndarray  # (R,)
+    seconds: np.ndarray  # (R, T)
+    outside: int  # recordings with contexts beyond the measured ones
+    verdict: Verdict  # against the same draft length without a threshold
+
+    def at(self, threshold: float) -> int:
+        """Index of the value that holds at `threshold`; on a curve that is not exact, of the last threshold below."""
+        return max(0, int(np.searchsorted(self.thresholds, threshold, side="right")) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class SpeedupGrid:
+    """Speedup over thresholds (T) and draft lengths (D) of R recordings."""
+
+    pair: PairInfo
+    pass_mode: str
+    on_fail: str
+    thresholds: np.ndarray  # (T,)
+    max_drafts: np.ndarray  # (D,)
+    speedup: np.ndarray  # (T, D)
+    low: np.ndarray  # (T, D) limits of the interval over prompts; NaN for a single recording
+    high: np.ndarray  # (T, D)
+    level: float
+    counts: RoundCounts  # (T, D), summed over recordings
+    plain_seconds: np.ndarray  # (R,)
+    seconds: np.ndarray  # (R, T, D)
+    outside: int  # recordings with contexts beyond the measured ones
+    verdict: Verdict
+
+
+def speedup_curve(
+    recordings: Sequence[Recording],
+    cost: CostModel,
+    max_draft: int,
+    thresholds: Sequence[float] | None = None,
+    *,
+    on_fail: str = "drop",
+    pass_mode: str | None = None,
+    outside: str = "refuse",
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> SpeedupCurve:
+    """Speedup against threshold; by default the exact step function over every threshold where anything changes.
+
+    Raises:
+        SpecVizError: the recordings or the cost model do not cover these settings.
+    """
+    pricing = {"pass_mode": pass_mode, "outside": outside}
+    if thresholds is None:
+        exact_thresholds, counts, plain, seconds, beyond = _step_function(recordings, cost, max_draft, on_fail, pricing)
+    else:
+        exact_thresholds = np.unique(np.asarray(thresholds, np.float64))
+        counts, plain, seconds, beyond = _priced(recordings, cost, exact_thresholds, [max_draft], on_fail, pricing)
+        counts, seconds = pooled(counts).map(lambda values: values[:, 0]), seconds[..., 0]
+    fixed = _priced(recordings, cost, [0.0], [max_draft], on_fail, pricing)[2][:, 0]
+    low, high = speedup_limits(plain, seconds, resample_weights(len(plain), resamples), level)
+    return SpeedupCurve(
+        pair=recordings[0].pair,
+        pass_mode=cost.mode_name(pass_mode),
+        max_draft=max_draft,
+        on_fail=on_fail,
+        exact=thresholds is None,
+        thresholds=exact_thresholds,
+        speedup=plain.sum() / seconds.sum(axis=0),
+        low=low,
+        high=high,
+        level=level,
+        counts=counts,
+        plain_seconds=plain,
+        seconds=seconds,
+        outside=int(beyond.sum()),
+        verdict=judge(exact_thresholds, np.array([max_draft]), plain, seconds[..., None], fixed, level, resamples),
+    )
+
+
+def grid(
+    recordings: Sequence[Recording],
+    cost: CostModel,
+    thresholds: Sequence[float] | None = None,
+    max_drafts: Sequence[int] | None = None,
+    *,
+    on_fail: str = "drop",
+    pass_mode: str | None = None,
+    outside: str = "refuse",
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> SpeedupGrid:
+    """Speedup over thresholds (default 0, 0.01 .. 1) and draft lengths (default: all recorded that have a price).
+
+    Raises:
+        SpecVizError: the recordings or the cost model do not cover these settings.
+    """
+    thresholds = np.linspace(0, 1, 101) if thresholds is None else np.unique(np.asarray(thresholds, np.float64))
+    if max_drafts is None:
+        longest = min([cost.mode(pass_mode).longest_draft, *(recording.max_draft for recording in recordings)])
+        max_drafts = np.arange(1, longest + 1)
+    max_drafts = np.unique(np.asarray(max_drafts, np.int64))
+    pricing = {"pass_mode": pass_mode, "outside": outside}
+    counts, plain, seconds, beyond = _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing)
+    fixed = _priced(recordings, cost, [0.0], max_drafts, on_fail, pricing)[2][:, 0]
+    flat = seconds.reshape(len(plain), -1)
+    bounds = speedup_limits(plain, flat, resample_weights(len(plain), resamples), level)
+    low, high = bounds.reshape(2, *seconds.shape[1:])
+    return SpeedupGrid(
+        pair=recordings[0].pair,
+        pass_mode=cost.mode_name(pass_mode),
+        on_fail=on_fail,
+        thresholds=thresholds,
+        max_drafts=max_drafts,
+        speedup=plain.sum() / seconds.sum(axis=0),
+        low=low,
+        high=high,
+        level=level,
+        counts=pooled(counts),
+        plain_seconds=plain,
+        seconds=seconds,
+        outside=int(beyond.sum()),
+        verdict=judge(thresholds, max_drafts, plain, seconds, fixed, level, resamples),
+    )
+
+
+def _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing):
+    """Counts (R, T, D), plain seconds (R,), seconds (R, T, D) and which recordings leave the measured contexts."""
+    counts = replay_grid(recordings, thresholds, max_drafts, on_fail).counts
+    prompts = [len(recording.prompt_ids) for recording in recordings]
+    prediction = predict(counts, cost, prompt_tokens=prompts, **pricing)
+    return counts, prediction.plain_seconds[:, 0, 0], prediction.seconds, prediction.outside[:, 0, 0]
+
+
+def _step_function(recordings, cost, max_draft, on_fail, pricing):
+    """Thresholds (T,), summed counts (T,), plain seconds (R,), seconds (R, T) and the recordings beyond.
+
+    Each recording is replayed at its own breakpoints only; between them it is constant.
+    """
+    if not recordings:
+        raise SpecVizError("A curve needs at least one recording.")
+    own = [
+        np.concatenate(([0.0], breakpoints(recording, max_draft, on_fail).astype(np.float64)))
+        for recording in recordings
+    ]
+    union = np.unique(np.concatenate(own))
+    total, plain, seconds, beyond = None, [], [], []
+    for recording, thresholds in zip(recordings, own, strict=True):
+        counts, *priced = _priced([recording], cost, thresholds, [max_draft], on_fail, pricing)
+        holds = np.searchsorted(thresholds, union, side="right") - 1
+        spread = counts.map(lambda values, holds=holds: values[0, holds, 0].astype(np.int64))
+        total = spread if total is None else _add(total, spread)
+        plain.append(priced[0][0])
+        seconds.append(priced[1][0, holds, 0])
+        beyond.append(priced[2][0])
+    return union, total, np.array(plain), np.array(seconds), np.array(beyond)
+
+
+def _add(first: RoundCounts, second: RoundCounts) -> RoundCounts:
+    return RoundCounts(*(getattr(first, name) + getattr(second, name) for name in RoundCounts.__dataclass_fields__))

@@ -1,0 +1,151 @@
+"""Pricing what happened: seconds, tokens per second and speedup of traces and counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.analysis.cost_model import CostModel, Rates, rates
+from specviz.replay import RoundCounts, trace_counts
+from specviz.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Times of one generation or many, in seconds; arrays share the leading shape of the counts, () for a trace.
+
+    Only decoding is priced: processing the prompt is not, neither here nor in plain decoding.
+    """
+
+    draft_seconds: np.ndarray
+    verify_seconds: np.ndarray
+    overhead_seconds: np.ndarray
+    wasted_seconds: np.ndarray  # the part of draft_seconds that drafted tokens which were not accepted
+    plain_seconds: np.ndarray  # plain decoding of the same output
+    tokens: np.ndarray  # emitted
+    outside: np.ndarray  # bool: some contexts were beyond the measured ones
+
+    @property
+    def seconds(self) -> np.ndarray:
+        return self.draft_seconds + self.verify_seconds + self.overhead_seconds
+
+    @property
+    def speedup(self) -> np.ndarray:
+        """Over plain autoregressive decoding of the same output."""
+        return ratio(self.plain_seconds, self.seconds)
+
+    @property
+    def tokens_per_second(self) -> np.ndarray:
+        return ratio(self.tokens, self.seconds)
+
+    @property
+    def shares(self) -> dict[str, np.ndarray]:
+        """Fractions of the time that add up to 1: draft (of accepted tokens), wasted, verify, overhead."""
+        parts = {
+            "draft": self.draft_seconds - self.wasted_seconds,
+            "wasted": self.wasted_seconds,
+            "verify": self.verify_seconds,
+            "overhead": self.overhead_seconds,
+        }
+        return {name: ratio(part, self.seconds) for name, part in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class RoundTimes:
+    """Seconds of each round of one trace, (rounds,) each."""
+
+    draft: np.ndarray
+    verify: np.ndarray
+    overhead: np.ndarray
+
+
+def ratio(part, whole) -> np.ndarray:
+    """part / whole, NaN where whole is 0."""
+    part, whole = np.broadcast_arrays(np.asarray(part, np.float64), np.asarray(whole, np.float64))
+    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole != 0)[()]
+
+
+def predict(
+    what: Trace | RoundCounts,
+    cost: CostModel,
+    *,
+    pass_mode: str | None = None,
+    prompt_tokens: Sequence[int] | None = None,
+    outside: str = "refuse",
+) -> Prediction:
+    """What a trace, or counts, would have cost; for a trace exactly the sum of its `round_times`.
+
+    Args:
+        what: a trace, or counts whose first axis runs over R recordings.
+        pass_mode: default: a trace's own; for counts the cost model's only one, else `invariant`.
+        prompt_tokens: (R,) lengths of the prompts; needed with counts only.
+        outside: "refuse" contexts beyond the measured ones, or "clamp" (then see `Prediction.outside`).
+
+    Raises:
+        SpecVizError: the cost model does not cover this.
+    """
+    if isinstance(what, Trace):
+        single = trace_counts(what).map(lambda values: np.asarray(values)[None])
+        mode = pass_mode or what.run.settings.get("pass_mode")
+        found = _predict_counts(single, cost, mode, [len(what.run.prompt_ids)], outside)
+        return Prediction(*(getattr(found, name)[0] for name in Prediction.__dataclass_fields__))
+    return _predict_counts(what, cost, pass_mode, prompt_tokens, outside)
+
+
+def round_times(trace: Trace, cost: CostModel, *, pass_mode: str | None = None, outside: str = "refuse") -> RoundTimes:
+    """What each round of a trace would have cost. Arguments and errors as in `predict`."""
+    rounds = trace.rounds
+    prompt = len(trace.run.prompt_ids)
+    mode = pass_mode or trace.run.settings.get("pass_mode")
+    longest = int(rounds["proposed"].max(initial=0))
+    price = rates(cost, mode, [prompt], [len(trace.run.output_ids)], longest, outside)
+    context, steps = prompt + rounds["start"].astype(np.int64), rounds["draft_steps"].astype(np.int64)
+    # As in `trace_counts`: the first step after a fully accepted proposal takes in two tokens.
+    all_used = (rounds["accepted"] == rounds["proposed"]) & (rounds["proposed"] > 0) & (rounds["withheld"] == 0)
+    two_tokens = np.concatenate(([False], all_used[:-1])) & (steps > 0)
+    return RoundTimes(
+        draft=_line(price.draft[0], steps, steps * context + steps * (steps - 1) // 2)
+        + two_tokens * price.second_token[0],
+        verify=_line(price.target[0, rounds["proposed"]], 1, context),
+        overhead=np.full(len(context), price.overhead),
+    )
+
+
+def measured_round_times(trace: Trace) -> RoundTimes:
+    """The times of a measured trace."""
+    return RoundTimes(*(trace.rounds[f"{name}_seconds"] for name in ("draft", "verify", "overhead")))
+
+
+def _predict_counts(counts: RoundCounts, cost, pass_mode, prompt_tokens, outside) -> Prediction:
+    shape = np.shape(counts.rounds)
+    others = tuple(range(1, len(shape)))
+    used = counts.proposal_lengths.any(axis=tuple(range(len(shape))))
+    longest = int(np.flatnonzero(used).max(initial=0))
+    emitted = counts.emitted.max(axis=others, initial=0)  # the output does not depend on the cell
+    price: Rates = rates(cost, pass_mode, prompt_tokens, emitted, longest, outside)
+
+    def per_recording(values):
+        """Give (R, ...) one axis per further axis of the counts."""
+        return values.reshape(values.shape[0], *(1 for _ in others), *values.shape[1:])
+
+    draft = _line(per_recording(price.draft), counts.draft_steps, counts.draft_context)
+    draft = draft + per_recording(price.second_token) * counts.two_token_steps
+    lengths, contexts = counts.proposal_lengths[..., : longest + 1], counts.verify_context[..., : longest + 1]
+    verify = _line(per_recording(price.target), lengths, contexts).sum(axis=-1)
+    prompts = per_recording(np.asarray(prompt_tokens, np.int64))
+    tokens = counts.emitted.astype(np.int64)
+    plain = _line(per_recording(price.plain), tokens, tokens * prompts + tokens * (tokens - 1) // 2)
+    wasted_steps = counts.draft_steps - counts.accepted
+    return Prediction(
+        draft_seconds=draft,
+        verify_seconds=verify,
+        overhead_seconds=price.overhead * counts.rounds,
+        wasted_seconds=draft * np.nan_to_num(ratio(wasted_steps, counts.draft_steps)),
+        plain_seconds=plain,
+        tokens=tokens,
+        outside=np.broadcast_to(per_recording(price.outside), shape),
+    )
+
+
+def _line(intercept_and_slope: np.ndarray, number, contexts) -> np.ndarray:
+    return intercept_and_slope[..., 0] * number + intercept_and_slope[..., 1] * contexts

@@ -1,0 +1,51 @@
+"""Small recordings and cost models for the tests of analysis and plots."""
+
+import numpy as np
+
+from specviz.analysis.cost_model import CostModel, PassTimes, Timing
+from specviz.trace import PairInfo
+from tests.reference_round import random_toy, recording_from_toy
+
+EOS = (0,)
+PAIR = PairInfo(target="big", draft="small", device="CPU, test", target_precision="bf16", draft_precision="nf4")
+
+
+def exactly(seconds) -> Timing:
+    return Timing(seconds, seconds, seconds)
+
+
+def toy_recordings(seed, agreements, tokens=30, levels=1000, max_draft=8):
+    """One recording per agreement, with prompts of 1, 2, 3, 1 ... tokens."""
+    return [
+        recording_from_toy(
+            *random_toy(seed + index, agreement=agreement, levels=levels), max_draft, tokens, EOS, prompt
+        )
+        for index, agreement in enumerate(agreements)
+        for prompt in [tuple(range(1, 2 + index % 3))]
+    ]
+
+
+def random_cost(seed: int, contexts=(0, 20, 200), straight=False, widest=17) -> CostModel:
+    """Times drawn at random for both pass modes; `straight` makes every table a line over contexts."""
+    random = np.random.default_rng(seed)
+    at = np.asarray(contexts, np.float64)
+
+    def table(*rows):
+        if straight:
+            level, slope = random.uniform(0.5, 2, (*rows, 1)), random.uniform(0, 0.02, (*rows, 1))
+            return exactly(level + slope * at)
+        return exactly(random.uniform(0.5, 2, (*rows, at.size)))
+
+    modes = {
+        "fast": PassTimes(tuple(range(1, widest + 1)), table(widest), table(2), table(), exactly(0.1)),
+        "invariant": PassTimes((widest,), table(1), table(2), table(), exactly(0.2)),
+    }
+    return CostModel(PAIR, contexts, modes, repeats=5)
+
+
+def flat_cost(verify=1.0, draft=0.1, two=0.1, plain=1.0, overhead=0.0, widest=17) -> CostModel:
+    """Times that depend on nothing; a verification may be given per width."""
+    verify = np.broadcast_to(np.asarray(verify, np.float64), (widest,))[:, None] * np.ones(2)
+    drafts = exactly([[draft] * 2, [two] * 2])
+    fast = PassTimes(tuple(range(1, widest + 1)), exactly(verify), drafts, exactly([plain] * 2), exactly(overhead))
+    return CostModel(PAIR, (0, 1000), {"fast": fast}, repeats=3)

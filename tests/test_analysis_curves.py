@@ -1,0 +1,155 @@
+"""Curves equal sums over single replays; intervals and verdicts say what the prompts can tell."""
+
+import numpy as np
+import pytest
+
+from specviz.analysis.bootstrap import resample_weights, speedup_limits, unseen_speedups
+from specviz.analysis.curves import grid, speedup_curve
+from specviz.analysis.prediction import predict
+from specviz.analysis.verdict import NO, UNCLEAR, YES, judge
+from specviz.errors import SpecVizError
+from specviz.replay import ConfidenceThreshold, breakpoints, replay
+from tests.analysis_helpers import flat_cost, random_cost, toy_recordings
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    return toy_recordings(15, [0.5, 0.8, 0.9, 1.0], 25)
+
+
+@pytest.fixture(scope="module")
+def cost():
+    return random_cost(5)
+
+
+def pooled_by_replay(recordings, cost, threshold, max_draft, on_fail="drop", mode="fast"):
+    predictions = [
+        predict(replay(recording, ConfidenceThreshold(threshold, on_fail), max_draft), cost, pass_mode=mode)
+        for recording in recordings
+    ]
+    return sum(one.plain_seconds for one in predictions) / sum(one.seconds for one in predictions)
+
+
+@pytest.mark.parametrize("on_fail", ["drop", "keep"])
+def test_the_curve_is_the_exact_step_function(recordings, cost, on_fail):
+    curve = speedup_curve(recordings, cost, 5, on_fail=on_fail, pass_mode="fast", resamples=50)
+    every = np.concatenate([[0.0], *(breakpoints(recording, 5, on_fail) for recording in recordings)])
+    np.testing.assert_array_equal(curve.thresholds, np.unique(every.astype(np.float64)))
+    assert curve.exact and curve.on_fail == on_fail
+    for threshold in (0.0, *curve.thresholds[3:-1:17], 0.123, 0.77, np.nextafter(curve.thresholds[4], 0), 1.0):
+        expected = pooled_by_replay(recordings, cost, threshold, 5, on_fail)
+        assert curve.speedup[curve.at(threshold)] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_counts_of_the_exact_curve_are_those_of_a_grid_at_its_thresholds(recordings, cost):
+    exact = speedup_curve(recordings, cost, 5, pass_mode="fast", resamples=50)
+    sampled = speedup_curve(recordings, cost, 5, exact.thresholds, pass_mode="fast", resamples=50)
+    assert not sampled.exact
+    for name in ("speedup", "low", "high", "seconds", "plain_seconds"):
+        np.testing.assert_allclose(getattr(exact, name), getattr(sampled, name), rtol=1e-12)
+    for name in exact.counts.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(exact.counts, name), getattr(sampled.counts, name))
+
+
+def test_the_grid_holds_the_pooled_speedup_of_every_cell(recordings, cost):
+    cells = grid(recordings, cost, [0.5, 0.0, 0.9], [2, 5], pass_mode="invariant", resamples=50)
+    np.testing.assert_array_equal(cells.thresholds, [0, 0.5, 0.9])
+    for row, threshold in enumerate(cells.thresholds):
+        for column, max_draft in enumerate(cells.max_drafts):
+            expected = pooled_by_replay(recordings, cost, threshold, max_draft, mode="invariant")
+            assert cells.speedup[row, column] == pytest.approx(expected, rel=1e-9)
+    best = cells.verdict.best
+    assert best.speedup.value == cells.speedup.max()
+    at = list(cells.thresholds).index(best.threshold), list(cells.max_drafts).index(best.max_draft)
+    assert (best.speedup.low, best.speedup.high) == pytest.approx((cells.low[at], cells.high[at]))
+    assert cells.verdict.fixed.speedup.value == pytest.approx(cells.speedup[0].max())
+
+
+def test_the_default_grid_covers_what_was_recorded_and_measured(recordings):
+    cells = grid(recordings, random_cost(5, widest=6), pass_mode="fast", resamples=20)
+    np.testing.assert_array_equal(cells.max_drafts, [1, 2, 3, 4, 5])
+    assert len(cells.thresholds) == 101 and cells.outside == 0
+
+
+def test_an_empty_set_gets_a_sentence(cost):
+    with pytest.raises(SpecVizError, match="at least one recording"):
+        speedup_curve([], cost, 3)
+
+
+def test_bootstrap_equals_resampling_one_by_one():
+    random = np.random.default_rng(0)
+    plain, seconds = random.uniform(1, 2, 6), random.uniform(1, 2, (6, 3))
+    weights = resample_weights(6, 200, seed=1)
+    assert (weights.sum(axis=1) == 6).all()
+    samples = []
+    for row in weights.astype(int):
+        drawn = np.repeat(np.arange(6), row)
+        samples.append(plain[drawn].sum() / seconds[drawn].sum(axis=0))
+    expected = np.quantile(samples, (0.05, 0.95), axis=0)
+    np.testing.assert_allclose(speedup_limits(plain, seconds, weights, 0.9), expected)
+
+
+def test_unseen_speedups_choose_on_the_drawn_and_judge_on_the_rest():
+    random = np.random.default_rng(0)
+    plain, seconds = random.uniform(1, 2, 5), random.uniform(1, 2, (5, 1200))  # more cells than one stretch
+    weights = resample_weights(5, 50, seed=1)
+    found = unseen_speedups(plain, seconds, weights)
+    for row, speedup in zip(weights, found, strict=True):
+        chosen = (row @ seconds).argmin()
+        rest = row == 0
+        assert (
+            np.isnan(speedup)
+            if not rest.any()
+            else speedup == pytest.approx(plain[rest].sum() / seconds[rest, chosen].sum())
+        )
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    """60 prompt sets of 40 prompts, 90 % intervals: the true ratio of means inside 45 to 60 times (binomial bounds)."""
+    random = np.random.default_rng(7)
+    inside = 0
+    for trial in range(60):
+        plain = random.gamma(4, 0.25, 40)
+        seconds = (plain * random.uniform(0.5, 1.0, 40))[:, None]
+        low, high = speedup_limits(plain, seconds, resample_weights(40, 300, trial), 0.9)
+        inside += low[0] <= 1 / 0.75 <= high[0]
+    assert 45 <= inside <= 60
+
+
+def verdict(seconds, fixed, plain=None):
+    """A verdict on 20 prompts, two thresholds, one draft length."""
+    plain = np.ones(20) if plain is None else plain
+    return judge(np.array([0.3, 0.6]), np.array([4]), plain, seconds[..., None], fixed[:, None], 0.95, 300)
+
+
+def test_verdicts():
+    noise = np.random.default_rng(0).uniform(-0.02, 0.02, (20, 2))
+    fast = verdict(np.array([0.5, 0.7]) + noise, np.full(20, 0.8))
+    assert (fast.beats_plain, fast.beats_fixed) == (YES, YES)
+    assert (fast.best.threshold, fast.best.max_draft) == (0.3, 4)
+    assert fast.best.speedup.value == pytest.approx(2, rel=0.02)
+    assert "faster than no speculation" in fast.sentences[1] and "beats the best fixed" in fast.sentences[2]
+
+    slow = verdict(np.array([1.3, 1.2]) + noise, np.full(20, 1.1))
+    assert (slow.beats_plain, slow.beats_fixed) == (NO, NO)
+    assert "switch it off" in slow.sentences[1]
+
+    wild = verdict(1 + 20 * noise, np.full(20, 1.0))
+    assert (wild.beats_plain, wild.beats_fixed) == (UNCLEAR, UNCLEAR)
+
+
+def test_the_best_of_many_equal_settings_is_not_declared_a_winner():
+    """200 thresholds that differ by chance alone: choosing among them on the same prompts would look like a gain."""
+    random = np.random.default_rng(1)
+    seconds = random.uniform(0.7, 1.3, (15, 200, 1))
+    found = judge(np.linspace(0, 0.99, 200) + 0.001, np.array([4]), np.ones(15), seconds, np.ones((15, 1)), 0.95, 300)
+    assert found.best.speedup.value > 1.05
+    assert found.beats_plain == UNCLEAR
+
+
+def test_one_prompt_gets_no_interval():
+    recording = toy_recordings(15, [0.8])
+    curve = speedup_curve(recording, flat_cost(), 4)
+    assert np.isnan(curve.low).all() and np.isnan(curve.high).all()
+    assert curve.verdict.beats_plain == UNCLEAR
+    assert "One prompt says nothing" in curve.verdict.sentences[1]
