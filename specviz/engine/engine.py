@@ -139,6 +139,12 @@ class Engine:
         """Events of plain autoregressive decoding with the target alone, one token a pass."""
         return decode(self._plain_target, prompt_ids, self.limits(prompt_ids, max_new_tokens), stopped=stopped)
 
+    def warm_up(self, prompt_ids: list[int]) -> None:
+        """Run a few tokens of everything once, so that compiling and first-time costs fall into no measurement."""
+        tokens = min(4, self.max_context - len(prompt_ids))
+        observe_all(self.speculative(prompt_ids, Settings(ConfidenceThreshold(0.0), 2, tokens)), ())
+        observe_all(self.plain(prompt_ids, tokens), ())
+
     def pair_info(self) -> PairInfo:
         """What ran, for a trace or a recording."""
         target, draft = self.pair.target, self.pair.draft
