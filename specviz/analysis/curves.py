@@ -25,7 +25,7 @@ class SpeedupCurve:
     With `exact` it is the true step function: each value holds from its threshold up to the next one.
     """
 
-    pair: PairInfo
+    pair: PairInfo  # whose times these are: the cost model's
     pass_mode: str
     max_draft: int
     on_fail: str
@@ -50,7 +50,7 @@ class SpeedupCurve:
 class SpeedupGrid:
     """Speedup over thresholds (T) and draft lengths (D) of R recordings."""
 
-    pair: PairInfo
+    pair: PairInfo  # whose times these are: the cost model's
     pass_mode: str
     on_fail: str
     thresholds: np.ndarray  # (T,)
@@ -93,7 +93,7 @@ def speedup_curve(
     fixed = _priced(recordings, cost, [0.0], [max_draft], on_fail, pricing)[2][:, 0]
     low, high = speedup_limits(plain, seconds, resample_weights(len(plain), resamples), level)
     return SpeedupCurve(
-        pair=recordings[0].pair,
+        pair=cost.pair,
         pass_mode=cost.mode_name(pass_mode),
         max_draft=max_draft,
         on_fail=on_fail,
@@ -140,7 +140,7 @@ def grid(
     bounds = speedup_limits(plain, flat, resample_weights(len(plain), resamples), level)
     low, high = bounds.reshape(2, *seconds.shape[1:])
     return SpeedupGrid(
-        pair=recordings[0].pair,
+        pair=cost.pair,
         pass_mode=cost.mode_name(pass_mode),
         on_fail=on_fail,
         thresholds=thresholds,

@@ -56,7 +56,7 @@ class Verdict:
         unseen = f"{_times(self.unseen.value)}{_range(self.unseen)}"
         plain = {
             YES: f"On prompts that did not choose it, it is faster than no speculation: {unseen}.",
-            NO: f"On prompts that did not choose it, it is slower than no speculation ({unseen}): switch it off.",
+            NO: f"On prompts that did not choose it, it is slower than no speculation, so switch it off: {unseen}.",
             UNCLEAR: f"On prompts that did not choose it, it may or may not beat no speculation: {unseen}.",
         }[self.beats_plain]
         name = f"the best fixed draft length ({fixed.max_draft}, no threshold, {_times(fixed.speedup.value)})"
