@@ -200,9 +200,9 @@ def _count(tables: _RoundTables, recordings: Sequence[Recording], max_drafts: np
     number, count, width = tables.accepted.shape
     longest = int(max_drafts.max())
     lanes, bins = max_drafts.size * count * width, KINDS * (longest + 1)
-    # Per outcome and lane: the number of rounds times 2**32 plus the sum of their starts, so that one pass adds both.
-    # What does not happen goes into one more outcome, which is thrown away.
-    histogram = np.zeros((bins + 1, lanes), np.int64)
+    # Per outcome and lane: the number of rounds and the sum of their starts, both exact in float64. What does not
+    # happen goes into one more outcome, which is thrown away.
+    rounds, starts = np.zeros((2, bins + 1, lanes))
     lane, index = np.arange(lanes), np.empty(lanes, np.int64)
     wait = np.zeros((max_drafts.size, count, width), tables.accepted.dtype)
     stretch = max(1, STATES_PER_STRETCH // lanes)
@@ -215,12 +215,12 @@ def _count(tables: _RoundTables, recordings: Sequence[Recording], max_drafts: np
         for start, outcomes in enumerate(outcome.reshape(-1, lanes), first):
             np.multiply(outcomes, lanes, out=index, dtype=np.int64)
             np.add(index, lane, out=index)
-            np.add.at(histogram.reshape(-1), index, start + (1 << 32))
+            np.add.at(rounds.reshape(-1), index, 1.0)
+            np.add.at(starts.reshape(-1), index, float(start))
 
-    histogram = histogram[:bins]
     prompts = np.array([len(recording.prompt_ids) for recording in recordings])
     per_lane = [np.broadcast_to(values[:, None], wait.shape).ravel() for values in (tables.lengths, prompts)]
-    sums = _summed(histogram >> 32, histogram & ((1 << 32) - 1), longest, *per_lane)
+    sums = _summed(rounds[:bins], starts[:bins], longest, *per_lane)
     return {
         name: np.moveaxis(values.reshape(*values.shape[:-1], *wait.shape), (-2, -1, -3), (0, 1, 2))
         for name, values in sums.items()
@@ -246,9 +246,8 @@ def _visited_starts(accepted: np.ndarray, wait: np.ndarray) -> np.ndarray:
 def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
     """Counts per lane from the histograms (KINDS * (G + 1), lanes) of rounds and of their summed starts.
 
-    In float64, where a sum over outcomes is one product of matrices, and exact.
+    In float64, so that a sum over outcomes is one product of matrices.
     """
-    rounds, starts = rounds.astype(np.float64), starts.astype(np.float64)
     kind, length = np.divmod(np.arange(len(rounds)), longest + 1)
     withheld = np.isin(kind, (WITHHELD, REJECTED_AND_WITHHELD))
     steps = length + withheld
