@@ -1,0 +1,18 @@
+"""SpecViz: `streamlit run app.py`."""
+
+from pathlib import Path
+
+import streamlit as st
+
+import specviz.ui
+
+FOLDER = Path(specviz.ui.__file__).parent
+
+st.set_page_config("SpecViz", str(FOLDER / "icon.svg"), layout="wide")
+st.html(FOLDER / "page.css")
+st.navigation(
+    [
+        st.Page("pages/explore.py", title="Explore", default=True),
+    ],
+    position="top",
+).run()

@@ -1,0 +1,89 @@
+"""Recordings to look at before any model is loaded.
+
+An item is two files with one name: `NAME.parquet`, a recording set of one recording with its cost model, and
+`NAME.json`, what a reader should know of it and the texts of its tokens (a recording holds ids only).
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from specviz.errors import SpecVizError
+from specviz.trace import RecordingSet, read_recordings, write_recordings
+from specviz.trace.files import whole_file
+from specviz.ui.token_texts import display_text, used_tokens
+
+FOLDER_VARIABLE = "SPECVIZ_GALLERY"  # another folder to show
+
+
+@dataclass(frozen=True)
+class ItemInfo:
+    """What a reader should know of a gallery item."""
+
+    title: str
+    kind: str  # of text, such as "list" or "code"
+    known: bool  # the draft was trained on texts of this kind (never on this prompt)
+    note: str = ""  # what to look for
+    order: int = 0  # items are listed by this, then by title
+
+
+@dataclass(frozen=True)
+class GalleryItem:
+    name: str
+    info: ItemInfo
+    recordings: RecordingSet
+    texts: dict[int, str]
+
+
+def gallery_folder() -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).parent)
+
+
+def list_items(folder: Path | None = None) -> dict[str, ItemInfo]:
+    """Name to information of every item, in the order in which to show them. A damaged one is left out."""
+    found = {}
+    for path in (folder or gallery_folder()).glob("*.json"):
+        try:
+            values = json.loads(path.read_text("utf-8"))
+            found[path.stem] = ItemInfo(**values["info"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[1].title)))
+
+
+def load_item(name: str, folder: Path | None = None) -> GalleryItem:
+    """Read one item.
+
+    Raises:
+        SpecVizError: there is no such item, or a file of it is damaged.
+    """
+    folder = folder or gallery_folder()
+    if name not in list_items(folder):
+        raise SpecVizError(f"The gallery has no item {name[:40]!r}; choose one of those shown.")
+    values = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    recordings = read_recordings(folder / f"{name}.parquet")
+    texts = {int(token): str(text) for token, text in values.get("texts", {}).items()}
+    return GalleryItem(name, ItemInfo(**values["info"]), recordings, texts)
+
+
+def write_item(
+    name: str,
+    info: ItemInfo,
+    recordings: RecordingSet,
+    decode: Callable[[int], str | bytes],
+    folder: Path | None = None,
+) -> Sequence[Path]:
+    """Write both files of an item and return their paths.
+
+    Args:
+        decode: a token id's bytes, or its text.
+    """
+    folder = folder or gallery_folder()
+    texts = {token: display_text(decode(token)) for token in used_tokens(recordings.recordings)}
+    paths = folder / f"{name}.parquet", folder / f"{name}.json"
+    write_recordings(recordings, paths[0])
+    with whole_file(paths[1]) as temporary:
+        temporary.write_text(json.dumps({"info": asdict(info), "texts": texts}, ensure_ascii=False) + "\n", "utf-8")
+    return paths

@@ -1,0 +1,72 @@
+"""The live panel: one recording under a moving threshold.
+
+Python packs what is true at every threshold (`specviz.ui.panel_data`); the scripts beside this file look it up and draw
+it, frame by frame while the handle moves. When the handle is let go, the threshold comes back to Python.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import streamlit as st
+
+FOLDER = Path(__file__).parent
+# Streamlit takes one script; these are its parts, in an order in which each finds what it needs.
+SCRIPTS = ("dom", "lookup", "slider", "strip", "lane", "curve", "card", "playback", "panel")
+
+
+@cache
+def _component() -> Callable:
+    return st.components.v2.component(
+        "specviz_live_panel",
+        html=(FOLDER / "panel.html").read_text("utf-8"),
+        css=(FOLDER / "panel.css").read_text("utf-8"),
+        js="\n".join((FOLDER / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
+    )
+
+
+def settled(key: str, tau: float, max_draft: int) -> tuple[float, int]:
+    """The threshold and the draft length that the panel `key` last settled on, or these if it has not."""
+    state = st.session_state.get(key) or {}
+    tau, max_draft = state.get("tau", tau), state.get("gamma", max_draft)
+    return min(1.0, max(0.0, float(tau))), int(max_draft)
+
+
+def live_panel(
+    *,
+    key: str,
+    item: str,
+    recording: dict,
+    rounds: dict,
+    tau: float,
+    longest_draft: int,
+    about: str,
+    measured: Sequence[dict] = (),
+) -> None:
+    """Show the panel; `settled` tells where its threshold and draft length stand.
+
+    Args:
+        key: Streamlit's key of the component.
+        item: names what is shown.
+        recording: from `pack_recording`.
+        rounds: from `pack_rounds`.
+        tau: the threshold to begin with; later the panel keeps its own, also from one item to the next. Give
+            the same value in every run: whatever differs is sent and drawn again.
+        longest_draft: the longest draft length on offer.
+        about: one or two sentences: where recording and times come from.
+        measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
+    """
+    _component()(
+        key=key,
+        data={
+            "key": item,
+            "tau": tau,
+            "recording": recording,
+            "rounds": rounds,
+            "longestDraft": longest_draft,
+            "about": about,
+            "measured": list(measured),
+        },
+        on_tau_change=lambda: None,
+        on_gamma_change=lambda: None,
+    )

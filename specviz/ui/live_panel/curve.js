@@ -1,0 +1,103 @@
+// The exact step function of the speedup over the threshold, and the marker that rides on it.
+
+const CURVE_HEIGHT = 180;
+const MARGIN = { left: 30, right: 8, top: 26, bottom: 22 };
+
+class Curve {
+  constructor(figure, onMove, onRelease) {
+    this.figure = figure;
+    this.svg = figure.querySelector("svg");
+    const move = (event) => {
+      const share = (event.clientX - this.svg.getBoundingClientRect().left - MARGIN.left) / this.inner;
+      onMove(Math.round(clamp(share, 0, 1) * 1000) / 1000);
+    };
+    this.svg.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.dragging = true;
+      this.svg.setPointerCapture(event.pointerId);
+      move(event);
+    });
+    this.svg.addEventListener("pointermove", (event) => this.dragging && move(event));
+    for (const name of ["pointerup", "pointercancel"]) {
+      this.svg.addEventListener(name, () => {
+        if (this.dragging) onRelease();
+        this.dragging = false;
+      });
+    }
+  }
+
+  build(lookup, measured) {
+    this.lookup = lookup;
+    this.measured = measured;
+    this.figure.hidden = !lookup.rounds.speedup;
+    if (lookup.rounds.speedup) this.draw();
+  }
+
+  draw() {
+    const speedups = this.lookup.rounds.speedup;
+    const thresholds = this.lookup.changeThresholds;
+    const width = this.svg.clientWidth || 292;
+    this.inner = width - MARGIN.left - MARGIN.right;
+    const all = [1, ...speedups, ...this.measured.flatMap((point) => [point.low ?? point.speedup, point.high ?? point.speedup])];
+    const lowest = Math.min(...all);
+    const highest = Math.max(...all);
+    const pad = Math.max(0.02, 0.08 * (highest - lowest));
+    const bottom = CURVE_HEIGHT - MARGIN.bottom;
+    this.x = (tau) => MARGIN.left + this.inner * tau;
+    this.y = (speedup) => bottom - ((speedup - lowest + pad) / (highest - lowest + 2 * pad)) * (bottom - MARGIN.top);
+    let path = `M${this.x(0)} ${this.y(speedups[0]).toFixed(1)}`;
+    for (let index = 1; index < speedups.length; index += 1) {
+      path += `H${this.x(thresholds[index]).toFixed(1)}V${this.y(speedups[index]).toFixed(1)}`;
+    }
+    path += `H${this.x(1)}`;
+    const best = speedups.indexOf(highestOf(speedups));
+    const until = thresholds[best + 1] ?? 1;
+    this.best = thresholds[best];
+    const bestX = this.x((this.best + until) / 2);
+    const bestY = this.y(speedups[best]);
+    const toTheLeft = bestX > width / 2;
+    this.riderLine = drawing("line", { class: "rider-line", y1: MARGIN.top - 4, y2: bottom });
+    this.rider = drawing("circle", { class: "rider", r: 5.5 });
+    const one = this.y(1);
+    this.svg.replaceChildren(
+      drawing("line", { class: "one", x1: this.x(0), x2: this.x(1), y1: one, y2: one }),
+      drawing("text", { x: MARGIN.left - 6, y: one + 4, "text-anchor": "end" }, "1×"),
+      drawing("path", { class: "steps", d: path }),
+      ...this.measured.flatMap((point) => this.measuredPoint(point)),
+      this.riderLine,
+      drawing("circle", { class: "optimum", cx: bestX, cy: bestY, r: 4 }),
+      drawing(
+        "text",
+        { class: "optimum-label", x: bestX + (toTheLeft ? 6 : -6), y: 12, "text-anchor": toTheLeft ? "end" : "start" },
+        `best ${speedups[best].toFixed(2)}× at ${formatTau(this.best)}`,
+      ),
+      ...[0, 0.5, 1].map((tau) => drawing(
+        "text",
+        { x: this.x(tau), y: CURVE_HEIGHT - 6, "text-anchor": tau === 0 ? "start" : tau === 1 ? "end" : "middle" },
+        tau === 0.5 ? "τ 0.5" : String(tau),
+      )),
+      this.rider,
+    );
+  }
+
+  measuredPoint(point) {
+    const x = this.x(point.tau);
+    const mark = drawing("circle", { class: "measured", cx: x, cy: this.y(point.speedup), r: 3 });
+    if (point.low === undefined) return [mark];
+    return [drawing("line", { class: "measured", x1: x, x2: x, y1: this.y(point.low), y2: this.y(point.high) }), mark];
+  }
+
+  show(tau, speedup) {
+    if (speedup === null) return;
+    const x = this.x(tau).toFixed(1);
+    this.rider.setAttribute("cx", x);
+    this.rider.setAttribute("cy", this.y(speedup).toFixed(1));
+    this.riderLine.setAttribute("x1", x);
+    this.riderLine.setAttribute("x2", x);
+    this.svg.setAttribute("aria-label", `Speedup ${speedup.toFixed(2)} at threshold ${formatTau(tau)}`);
+  }
+}
+
+function highestOf(values) {
+  return values.reduce((highest, value) => Math.max(highest, value), -Infinity);
+}

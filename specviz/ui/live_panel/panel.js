@@ -1,0 +1,363 @@
+// The panel: keeps the threshold, and once a frame shows everything at it.
+
+const DRAFT_LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
+const SETTLE_MS = 350; // after the last key
+
+class Panel {
+  constructor(root) {
+    this.root = root;
+    this.find = (selector) => root.querySelector(selector);
+    this.tau = 0.5;
+    this.reading = "text";
+    const move = (tau) => this.moveTo(tau);
+    const release = () => this.report();
+    this.slider = new Slider(this.find(".slider"), move, release);
+    this.curve = new Curve(this.find(".curve"), move, release);
+    this.text = new TextReading(this.find(".strip.text"));
+    this.roundsReading = new RoundsReading(this.find(".strip.rounds"));
+    this.lane = new Lane(this.find(".lane"));
+    this.card = new Card(this.find(".card"), root);
+    this.playback = new Playback(this.find(".stage"), (committed) => this.text.show(this.rounds, committed));
+    this.playback.onEnd = () => this.showPlaying();
+    this.counts = [...root.querySelectorAll("[data-count]")];
+    this.listen();
+    new ResizeObserver(() => this.resize()).observe(root);
+  }
+
+  // Called by Streamlit with new data, and when the theme changes.
+  update({ data, setStateValue }) {
+    this.setStateValue = setStateValue;
+    this.root.dataset.theme = isDark(getComputedStyle(this.root).getPropertyValue("--st-background-color")) ? "dark" : "light";
+    this.lane.readColours(this.root);
+    if (this.data !== data) {
+      if (this.data?.key !== data.key) {
+        if (!this.data) this.tau = data.tau;
+        this.playback.close();
+        this.showPlaying();
+        this.root.querySelectorAll(".strip").forEach((strip) => { strip.scrollTop = 0; });
+      }
+      this.data = data;
+      this.card.unpin();
+      this.build();
+    }
+    this.resize();
+  }
+
+  build() {
+    const { recording, rounds, measured } = this.data;
+    this.lookup = new Lookup(recording, rounds);
+    setText(this.find(".prompt-text"), recording.prompt);
+    setText(this.find(".about"), this.data.about);
+    this.find(".speed").hidden = !rounds.speedup;
+    this.find(".best").hidden = !rounds.speedup;
+    this.slider.build(recording, this.lookup.changeThresholds.slice(1));
+    this.curve.build(this.lookup, measured ?? []);
+    this.text.build(this.lookup);
+    this.roundsReading.build(this.lookup);
+    this.buildGammas();
+    this.numbers = ["acceptance rate", "tokens per target pass", "mean accepted run", "draft steps wasted", "target passes saved"].map((name) => {
+      const value = element("dd");
+      return { name: element("dt", "", name), value };
+    });
+    this.find(".numbers").replaceChildren(...this.numbers.flatMap(({ name, value }) => [name, value]));
+    this.slider.tau = undefined;
+  }
+
+  buildGammas() {
+    const group = this.find(".gammas");
+    const longest = this.data.longestDraft;
+    const lengths = DRAFT_LENGTHS.filter((length) => length < longest).concat(longest);
+    const shown = this.data.rounds.maxDraft;
+    if (!lengths.includes(shown)) lengths.push(shown);
+    lengths.sort((a, b) => a - b);
+    const buttons = lengths.map((length) => {
+      const button = element("button", "", String(length));
+      button.type = "button";
+      button.setAttribute("role", "radio");
+      button.setAttribute("aria-checked", String(length === shown));
+      button.tabIndex = length === shown ? 0 : -1;
+      button.addEventListener("click", () => this.chooseGamma(length));
+      button.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        const next = buttons[lengths.indexOf(length) + step];
+        if (next) {
+          this.refocusGamma = true;
+          next.click();
+        }
+      });
+      return button;
+    });
+    group.replaceChildren(element("span", "label", "draft length γ"), ...buttons);
+    group.classList.remove("waiting");
+    if (this.refocusGamma) group.querySelector('[aria-checked="true"]').focus();
+    this.refocusGamma = false;
+  }
+
+  chooseGamma(length) {
+    if (length === this.data.rounds.maxDraft) return;
+    this.find(".gammas").classList.add("waiting");
+    this.report();
+    this.setStateValue("gamma", length);
+  }
+
+  resize() {
+    if (!this.lookup) return;
+    this.slider.resize();
+    this.lane.resize();
+    if (this.data.rounds.speedup) this.curve.draw();
+    this.show();
+  }
+
+  moveTo(tau) {
+    this.tau = clamp(tau, 0, 1);
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.show();
+    });
+  }
+
+  // Everything on screen, at the present threshold.
+  show() {
+    const { lookup, tau } = this;
+    const { rounds } = lookup;
+    const stretch = lookup.stretchAt(tau);
+    const same = this.shownStretch === stretch && this.shownData === this.data;
+    if (!same) {
+      this.rounds = lookup.roundsAt(tau);
+      this.showNumbers(stretch);
+    }
+    const speedup = rounds.speedup ? rounds.speedup[stretch] : null;
+    setText(this.find(".tau-figure"), formatTau(tau));
+    this.slider.show(tau, `${formatTau(tau)}${speedup === null ? "" : `, speedup ${speedup.toFixed(2)}`}`);
+    this.curve.show(tau, speedup);
+    this.lane.show(lookup, this.rounds, tau, this.summary(stretch));
+    if (!same) {
+      if (this.playback.open) this.playback.load(lookup, this.rounds);
+      this.showReading();
+    }
+    this.shownStretch = stretch;
+    this.shownData = this.data;
+    this.root.dataset.tau = tau;
+    this.root.dataset.gamma = rounds.maxDraft;
+  }
+
+  showReading() {
+    if (this.reading === "rounds") this.roundsReading.show(this.rounds);
+    else this.text.show(this.rounds, this.playback.open ? this.playback.committed : Infinity);
+  }
+
+  showNumbers(stretch) {
+    const { counts, metrics, speedup } = this.lookup.rounds;
+    if (speedup) setText(this.find(".speed-figure"), speedup[stretch].toFixed(2));
+    const values = [
+      formatPercent(metrics.acceptance_rate[stretch]),
+      formatNumber(metrics.tokens_per_target_pass[stretch]),
+      formatNumber(metrics.mean_accepted_run[stretch]),
+      `${metrics.draft_steps_wasted[stretch]} of ${counts.draftSteps[stretch]}`,
+      `${metrics.target_passes_saved[stretch]} of ${this.lookup.rounds.emitted}`,
+    ];
+    this.numbers.forEach(({ value }, index) => setText(value, values[index]));
+    for (const cell of this.counts) setText(cell, String(counts[cell.dataset.count][stretch]));
+    const untested = counts.discarded[stretch] + counts.untestedWithheld[stretch];
+    setText(this.find(".untested"), `${untested} more drafted after a rejection, never tested`);
+  }
+
+  summary(stretch) {
+    const { counts, speedup, maxDraft, emitted } = this.lookup.rounds;
+    const at = (name) => counts[name][stretch];
+    return `At threshold ${formatTau(this.tau)} and draft length ${maxDraft}: ${emitted} tokens in ${at("rounds")} rounds, `
+      + `${at("draftSteps")} draft steps, ${at("accepted")} of ${at("proposed")} proposed tokens accepted`
+      + `${speedup ? `, speedup ${speedup[stretch].toFixed(2)}` : ""}.`;
+  }
+
+  // The hand has let go: the rest of the page may follow.
+  report() {
+    clearTimeout(this.settling);
+    setText(this.find(".summary"), this.summary(this.lookup.stretchAt(this.tau)));
+    if (this.reported === this.tau) return;
+    this.reported = this.tau;
+    this.setStateValue("tau", this.tau);
+  }
+
+  stepTo(tau) {
+    this.moveTo(tau);
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.report(), SETTLE_MS);
+  }
+
+  toChange(direction) {
+    const thresholds = this.lookup.changeThresholds;
+    const next = this.lookup.stretchAt(this.tau) + direction;
+    if (next >= 0 && next < thresholds.length) this.stepTo(thresholds[next]);
+  }
+
+  toBest() {
+    if (this.lookup.rounds.speedup) this.stepTo(this.curve.best);
+  }
+
+  togglePlay() {
+    if (this.playback.running) this.playback.pause();
+    else {
+      this.playback.load(this.lookup, this.rounds);
+      this.playback.start();
+    }
+    this.showPlaying();
+  }
+
+  showPlaying() {
+    setText(this.find(".play"), this.playback.running ? "❚❚ pause" : "▶ play");
+    this.find(".leave").hidden = !this.playback.open;
+  }
+
+  chooseReading(reading) {
+    this.reading = reading;
+    this.root.querySelectorAll("[data-reading]").forEach((button) => {
+      button.setAttribute("aria-pressed", String(button.dataset.reading === reading));
+    });
+    this.find(".strip.text").hidden = reading !== "text";
+    this.find(".strip.rounds").hidden = reading !== "rounds";
+    this.find(".ghost-switch").hidden = reading !== "text";
+    this.card.unpin();
+    this.showReading();
+  }
+
+  listen() {
+    this.find(".previous").addEventListener("click", () => this.toChange(-1));
+    this.find(".next").addEventListener("click", () => this.toChange(1));
+    this.find(".best").addEventListener("click", () => this.toBest());
+    this.find(".play").addEventListener("click", () => this.togglePlay());
+    this.find(".leave").addEventListener("click", () => {
+      this.playback.close();
+      this.showReading();
+      this.showPlaying();
+    });
+    this.find(".pace select").addEventListener("change", (event) => { this.playback.pace = Number(event.target.value); });
+    this.find(".ghost-switch input").addEventListener("change", (event) => {
+      this.text.withGhosts = event.target.checked;
+      this.showReading();
+    });
+    this.root.querySelectorAll("[data-reading]").forEach((button) => {
+      button.addEventListener("click", () => this.chooseReading(button.dataset.reading));
+    });
+    this.find(".slider").addEventListener("keydown", (event) => this.key(event));
+    for (const strip of this.root.querySelectorAll(".strip")) this.listenToTokens(strip);
+    this.listenToTokens(this.find(".stage-row"));
+    const canvas = this.find(".lane canvas");
+    canvas.addEventListener("pointermove", (event) => {
+      const step = this.lane.at(event.offsetX);
+      if (!step || this.card.pinnedTo) return this.card.hide();
+      const { left, bottom, top } = canvas.getBoundingClientRect();
+      const x = left + event.offsetX;
+      return this.card.show(this.lookup, this.lookup.step(...step), { left: x, top, bottom });
+    });
+    canvas.addEventListener("pointerleave", () => this.card.hide());
+    this.root.addEventListener("keydown", (event) => { if (event.key === "Escape") this.card.unpin(); });
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = event.shiftKey ? 0.001 : 0.01;
+    const near = (tau) => Math.round(tau * 1000) / 1000;
+    const act = {
+      ArrowLeft: () => this.stepTo(near(this.tau - step)),
+      ArrowDown: () => this.stepTo(near(this.tau - step)),
+      ArrowRight: () => this.stepTo(near(this.tau + step)),
+      ArrowUp: () => this.stepTo(near(this.tau + step)),
+      PageDown: () => this.stepTo(near(this.tau - 0.1)),
+      PageUp: () => this.stepTo(near(this.tau + 0.1)),
+      Home: () => this.stepTo(0),
+      End: () => this.stepTo(1),
+      n: () => this.toChange(1),
+      p: () => this.toChange(-1),
+      b: () => this.toBest(),
+      " ": () => this.togglePlay(),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation(); // Streamlit has shortcuts of its own
+    act();
+  }
+
+  listenToTokens(strip) {
+    const tokenOf = (event) => event.target.closest("[data-position]");
+    strip.addEventListener("pointerover", (event) => {
+      const token = tokenOf(event);
+      if (token && !this.card.pinnedTo && !this.slider.dragging) this.showCard(token);
+    });
+    strip.addEventListener("pointerleave", () => this.card.hide());
+    strip.addEventListener("scroll", () => this.card.hide(), { passive: true });
+    strip.addEventListener("focusin", (event) => {
+      const token = tokenOf(event);
+      if (token && !this.card.pinnedTo) this.showCard(token);
+    });
+    strip.addEventListener("focusout", () => this.card.hide());
+    strip.addEventListener("click", (event) => {
+      const token = tokenOf(event);
+      if (token) this.pin(token);
+    });
+    // One stop for the Tab key; arrows walk from token to token.
+    strip.tabIndex = 0;
+    strip.addEventListener("keydown", (event) => {
+      const tokens = [...strip.querySelectorAll("[data-position]")];
+      const here = tokens.indexOf(tokenOf(event));
+      const to = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: tokens.length - 1 }[event.key];
+      if (event.key === "Enter" && here >= 0) this.pin(tokens[here]);
+      else if (to === undefined) return;
+      else tokens[clamp(to, 0, tokens.length - 1)]?.focus();
+      event.preventDefault();
+    });
+  }
+
+  factsOf(token) {
+    const position = Number(token.dataset.position);
+    const round = this.rounds.findLast((candidate) => candidate.start <= position && position < candidate.end)
+      ?? this.rounds[this.rounds.length - 1];
+    if (token.dataset.step !== undefined) {
+      const start = Number(token.dataset.roundStart);
+      const own = this.rounds.find((candidate) => candidate.start === start) ?? this.playback.rounds?.find((r) => r.start === start);
+      if (own) return this.lookup.step(own, Number(token.dataset.step));
+    }
+    const { recording } = this.lookup;
+    const isTargets = round.target && position === round.end - 1;
+    return {
+      letter: isTargets ? round.target : "a", position, token: recording.output[position],
+      confidence: recording.confidence[position], entropy: recording.entropy[position], branch: false,
+    };
+  }
+
+  showCard(token) {
+    const facts = this.factsOf(token);
+    token.setAttribute("aria-label", `${visible(this.lookup.text(facts.token))}: ${WORDS[facts.letter]}`);
+    this.card.show(this.lookup, facts, token.getBoundingClientRect());
+  }
+
+  pin(token) {
+    if (this.card.pinnedTo === token) return this.card.unpin();
+    this.card.pin(token);
+    return this.showCard(token);
+  }
+}
+
+function isDark(colour) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = colour.trim() || "#fff";
+  context.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = context.getImageData(0, 0, 1, 1).data;
+  return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
+}
+
+const panels = new WeakMap();
+
+export default function render(component) {
+  const host = component.parentElement;
+  const root = host.querySelector(".panel");
+  let panel = panels.get(root);
+  if (!panel) {
+    panel = new Panel(root);
+    panels.set(root, panel);
+  }
+  panel.update(component);
+  return () => panel.playback.close();
+}

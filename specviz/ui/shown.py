@@ -1,0 +1,57 @@
+"""One recording on screen, with everything the pages ask of it, worked out once."""
+
+from dataclasses import dataclass, field
+
+from specviz.analysis import CostModel
+from specviz.replay import ConfidenceThreshold, replay
+from specviz.trace import Recording, Trace
+from specviz.ui.panel_data import pack_recording, pack_rounds
+from specviz.ui.token_texts import texts_from
+
+
+@dataclass
+class Shown:
+    """A recording, its cost model if known, and the texts of its tokens.
+
+    Several sessions may share one: what it keeps is only added to, and the same whoever works it out.
+    """
+
+    name: str  # the same for the same content
+    title: str
+    recording: Recording
+    cost: CostModel | None
+    texts: dict[int, str]
+    measured: tuple[dict, ...] = ()  # measured points, as the live panel takes them
+    _packed: dict = field(default_factory=dict)
+
+    @property
+    def longest_draft(self) -> int:
+        """The longest draft length that can be replayed and priced."""
+        if self.cost is None:
+            return self.recording.max_draft
+        return min(self.recording.max_draft, self.cost.mode(self.recording.settings.get("pass_mode")).longest_draft)
+
+    def packed_recording(self) -> dict:
+        if "recording" not in self._packed:
+            self._packed["recording"] = pack_recording(self.recording, texts_from(self.texts))
+        return self._packed["recording"]
+
+    def packed_rounds(self, max_draft: int) -> dict:
+        if max_draft not in self._packed:
+            self._packed[max_draft] = pack_rounds(self.recording, max_draft, self.cost)
+        return self._packed[max_draft]
+
+    def trace(self, tau: float, max_draft: int) -> Trace:
+        return replay(self.recording, ConfidenceThreshold(tau), max_draft)
+
+    def about(self) -> str:
+        """Where recording and times come from, in a sentence or two."""
+        pair = self.recording.pair
+        precisions = f"{pair.target_precision} target, {pair.draft_precision} draft"
+        first = (
+            f"Replayed from one recording of {len(self.recording.output_ids)} tokens; no model runs. "
+            f"{pair.target} with {pair.draft} ({precisions})."
+        )
+        if self.cost is None:
+            return f"{first} The cost of its passes was not measured, so there is no speedup."
+        return f"{first} Speedups are modelled from pass times measured on {self.cost.pair.device}."

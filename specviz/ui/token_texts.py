@@ -1,0 +1,48 @@
+"""Token ids to texts fit for showing, without loading a model."""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+
+from specviz.trace import Recording
+
+LINE_BREAK = "↵\n"
+
+
+def display_text(token: str | bytes) -> str:
+    """The text of a token as the app shows it.
+
+    Line breaks get a mark. Control characters, among them those that would turn the direction of everything around
+    them, become their code in brackets; bytes that are no whole character become hexadecimal.
+    """
+    if isinstance(token, bytes):
+        token = token.decode("utf-8", "surrogateescape")
+    return "".join(map(_display_character, token.replace("\r\n", "\n")))
+
+
+def _display_character(character: str) -> str:
+    code = ord(character)
+    if character == "\n":
+        return LINE_BREAK
+    if 0xDC80 <= code <= 0xDCFF:  # surrogateescape
+        return f"⟨{code - 0xDC00:02x}⟩"
+    if character == "\t":
+        return "⇥"
+    # Cs: lone surrogates. Of the format characters the joiners belong to emoji and to several scripts.
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\u200c\u200d":
+        return f"⟨{code:x}⟩"
+    return character
+
+
+def used_tokens(recordings: Iterable[Recording]) -> list[int]:
+    """Every token id that showing these recordings may need, ascending."""
+    ids: set[int] = set()
+    for recording in recordings:
+        for name in ("output_ids", "draft_token", "branch_token", "draft_top_ids", "target_top_ids"):
+            ids.update(getattr(recording, name).ravel().tolist())
+    ids.discard(-1)
+    return sorted(ids)
+
+
+def texts_from(mapping: Mapping[int, str]) -> Callable[[int], str]:
+    """A lookup that shows the id of a token whose text is not known."""
+    return lambda token: mapping.get(token, f"⟨{token}⟩")
