@@ -9,8 +9,17 @@ import sys
 import pytest
 import torch
 from tiny_gguf import write_gguf
-from tiny_models import EOS, FAMILIES, save_model, save_pair, tiny_pair, tiny_tokenizer
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, JambaConfig, MambaConfig, T5Config
+from tiny_models import EOS, FAMILIES, VOCAB_SIZE, save_model, save_pair, tiny_pair, tiny_tokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    Gemma3Config,
+    Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
+    JambaConfig,
+    MambaConfig,
+    T5Config,
+)
 
 from specviz.errors import SpecVizError
 from specviz.models import loading, precision, sources
@@ -88,7 +97,8 @@ def test_options_reach_the_library(llama):
 @pytest.mark.parametrize("double_quant", [False, True])
 def test_memory_is_foretold_from_the_files_header(llama, name, double_quant):
     options = QuantisationOptions(double_quant=double_quant)
-    linear, other = count_weights(weight_files(find_model(str(llama[0]))))
+    found = find_model(str(llama[0]))
+    linear, other = count_weights(found, weight_files(found))
     whole = tiny_pair("llama").target
     assert linear + other == sum(weight.numel() for weight in whole.parameters())
     measured = load_model(str(llama[0]), name, "cpu", options).memory_bytes
@@ -134,6 +144,23 @@ def test_a_gguf_file_loads_at_float_and_at_quantised_precision(tmp_path, monkeyp
     four_bit = load_model(str(tmp_path / "tiny.gguf"), "nf4", "cpu")
     assert type(four_bit.model.model.layers[0].mlp.up_proj).__name__ == "Linear4bit"
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_of_a_model_that_also_sees_only_the_language_model_is_loaded(tmp_path):
+    text = dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, head_dim=12)
+    text |= dict(vocab_size=VOCAB_SIZE + 8, num_key_value_heads=2, max_position_embeddings=256, sliding_window=16)
+    eyes = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28)
+    torch.manual_seed(0)
+    whole = Gemma3ForConditionalGeneration(
+        Gemma3Config(text_config=text, vision_config=eyes | {"patch_size": 14}, mm_tokens_per_image=4)
+    ).eval()
+    folder = save_model(whole, tiny_tokenizer(), tmp_path)
+    loaded = load_model(str(folder), "fp32", "cpu")
+    assert loaded.family == "gemma3_text" and type(loaded.model) is Gemma3ForCausalLM
+    with torch.no_grad():
+        assert torch.equal(loaded.model(PROMPT).logits, whole(PROMPT).logits)
+    found = find_model(str(folder))
+    assert sum(count_weights(found, weight_files(found))) == sum(w.numel() for w in loaded.model.parameters())
 
 
 def test_several_end_of_sequence_ids_are_all_kept(tmp_path):

@@ -26,7 +26,7 @@ from specviz.models.precision import (
     weight_bytes,
 )
 from specviz.models.quiet import drop_repeated_cast_warning, quiet_loading
-from specviz.models.sources import ModelSource, count_weights, find_model, weight_files
+from specviz.models.sources import LANGUAGE_MODEL, ModelSource, count_weights, find_model, weight_files
 from specviz.models.storage import Progress, no_progress, temporary_folder, writable_cache
 
 
@@ -187,9 +187,9 @@ def _load(
         model = _read_gguf(found, precision, device, options, progress)
     else:
         files = weight_files(found, progress)
-        _check_memory(found.name, files, precision, device, options)
+        _check_memory(found, files, precision, device, options)
         progress(f"Loading {found.name} at {precision}", None, None)
-        model = _read_folder(found.path, found.name, precision, device, options)
+        model = _read_folder(found.path, found, precision, device, options)
     model.eval().requires_grad_(False)
     text_config = found.config.get_text_config()
     if isinstance(found.config, DraftConfig):  # ids and ends of texts are its target's
@@ -213,12 +213,18 @@ def _load(
     )
 
 
-def _read_folder(folder: Path, name: str, precision: str, device: str, options: QuantisationOptions) -> PreTrainedModel:
+def _read_folder(
+    folder: Path, found: ModelSource, precision: str, device: str, options: QuantisationOptions
+) -> PreTrainedModel:
+    """Read the safetensors in `folder`, which is the found model's own or, for a GGUF file, its converted copy."""
     if precision == "int8":
         drop_repeated_cast_warning()
     arguments = {"dtype": torch_dtype(compute_precision(precision, device, options)), "device_map": {"": device}}
     if (quantised := quantisation_config(precision, device, options)) is not None:
         arguments["quantization_config"] = quantised
+    if found.is_text_part:
+        arguments |= {"config": found.config, "key_mapping": {LANGUAGE_MODEL.pattern: "model."}}
+    name = found.name
     try:
         with quiet_loading():
             model, report = AutoModelForCausalLM.from_pretrained(
@@ -245,7 +251,7 @@ def _read_gguf(
             return load_gguf_model(found.path, torch_dtype(precision), progress).to(device)
         with writable_cache(4 * found.path.stat().st_size) as cache, temporary_folder(cache) as folder:
             convert_gguf(found.path, folder, progress)
-            return _read_folder(folder, found.name, precision, device, options)
+            return _read_folder(folder, found, precision, device, options)
     except SpecVizError:
         raise
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -254,12 +260,14 @@ def _read_gguf(
         raise SpecVizError(f"The weights in {found.path} cannot be loaded ({first_line(error)}).") from error
 
 
-def _check_memory(name: str, files: list[Path], precision: str, device: str, options: QuantisationOptions) -> None:
+def _check_memory(
+    found: ModelSource, files: list[Path], precision: str, device: str, options: QuantisationOptions
+) -> None:
     """Refuse beforehand what cannot fit: the weights alone need more than is free."""
-    needed = weight_bytes(*count_weights(files), precision, device, options)
+    needed = weight_bytes(*count_weights(found, files), precision, device, options)
     free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
     if needed > free:
-        raise SpecVizError(_memory_sentence(name, precision, device, needed, free))
+        raise SpecVizError(_memory_sentence(found.name, precision, device, needed, free))
 
 
 def _memory_sentence(name: str, precision: str, device: str, needed: int = 0, free: int = 0) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "tokenizer*", "*.model"]
 _WEIGHT_FILES = ["model*.safetensors"]
 _IN_SUBFOLDERS = ["*/*"]
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+# What models that also see or hear call their language model's weights; its own class calls them "model.".
+LANGUAGE_MODEL = re.compile(r"^(model\.)?language_model\.(model\.)?")
 # Layers whose key-value cache holds one entry per token, so that taking tokens back restores it exactly.
 _ROLLED_BACK_EXACTLY = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -48,6 +50,7 @@ class ModelSource:
 
     revision: what a trace states: a hub commit, or the built-in wheel's version; "" for a folder.
     tokenizer: None for a draft that shares its target's.
+    is_text_part: the model also sees or hears; `config` is its language model's, and only that is loaded.
     hub_id: where missing weights come from; "" when everything is on this disk.
     """
 
@@ -57,6 +60,7 @@ class ModelSource:
     config: PretrainedConfig
     tokenizer: Any | None
     hub_id: str = ""
+    is_text_part: bool = False
 
     @property
     def is_gguf(self) -> bool:
@@ -106,12 +110,12 @@ def weight_files(found: ModelSource, progress: Progress = no_progress) -> list[P
     raise SpecVizError(f"The folder {found.path} holds no weights: it needs model.safetensors beside config.json.")
 
 
-def count_weights(files: list[Path]) -> tuple[int, int]:
+def count_weights(found: ModelSource, files: list[Path]) -> tuple[int, int]:
     """Number of weights in (linear layers, everything else), from the headers of safetensors files alone."""
     linear = other = 0
     for path in files:
         for name, entry in _header(path).items():
-            if name == "__metadata__":
+            if name == "__metadata__" or (found.is_text_part and not LANGUAGE_MODEL.match(name)):
                 continue
             size = 1
             for extent in entry["shape"]:
@@ -160,7 +164,7 @@ def _from_hub(source: str, progress: Progress) -> ModelSource:
     hub_id, _, wanted = source.partition("@")
     folder = _download(hub_id, wanted or None, _SMALL_FILES, f"Reading {hub_id}", progress)
     found = _from_folder(folder, hub_id, folder.name)
-    return ModelSource(hub_id, folder, folder.name, found.config, found.tokenizer, hub_id)
+    return replace(found, hub_id=hub_id)
 
 
 def _read_small_files(name: str, folder: Path, revision: str) -> ModelSource:
@@ -180,7 +184,11 @@ def _read_small_files(name: str, folder: Path, revision: str) -> ModelSource:
             f"The configuration or tokenizer of {name} cannot be read ({first_line(error)}): "
             f"check the files in {folder}."
         ) from error
-    return ModelSource(name, folder, revision, config, tokenizer)
+    text_config = config.get_text_config()
+    is_text_part = text_config is not config and type(text_config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    return ModelSource(
+        name, folder, revision, text_config if is_text_part else config, tokenizer, is_text_part=is_text_part
+    )
 
 
 def _refuse_unusable(found: ModelSource) -> None:
