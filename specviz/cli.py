@@ -12,7 +12,13 @@ from pathlib import Path
 from statistics import median
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from specviz.errors import SpecVizError
@@ -52,9 +58,21 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pair")
-    group.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file (default: the built-in)")
-    group.add_argument("--draft", default="builtin-draft", help="hub id, folder or GGUF file (default: the built-in)")
-    group.add_argument("--precision", default="fp32", help="of both models: fp32, bf16, fp16, int8, nf4, fp4")
+    group.add_argument(
+        "--target",
+        default="builtin-target",
+        help="hub id, folder or GGUF file (default: the built-in)",
+    )
+    group.add_argument(
+        "--draft",
+        default="builtin-draft",
+        help="hub id, folder or GGUF file (default: the built-in)",
+    )
+    group.add_argument(
+        "--precision",
+        default="fp32",
+        help="of both models: fp32, bf16, fp16, int8, nf4, fp4",
+    )
     group.add_argument("--draft-precision", help="of the draft, if another")
     group.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
 
@@ -62,16 +80,46 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument("--pass-mode", default="invariant", help="invariant (default) or fast")
-    group.add_argument("--compile", action="store_true", help="compile the passes first (about a minute; invariant only)")
+    group.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile the passes first (about a minute; invariant only)",
+    )
 
 
 def _add_setting_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("settings")
-    group.add_argument("-t", "--threshold", type=float, default=0.5, help="confidence threshold (default 0.5)")
-    group.add_argument("-g", "--max-draft", type=int, default=5, help="most tokens proposed in a round (default 5)")
-    group.add_argument("-n", "--max-new-tokens", type=int, default=128, help="most tokens to generate (default 128)")
-    group.add_argument("--keep", action="store_true", help="propose the token that fails the threshold, then stop")
-    group.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
+    group.add_argument(
+        "-t",
+        "--threshold",
+        type=float,
+        default=0.5,
+        help="confidence threshold (default 0.5)",
+    )
+    group.add_argument(
+        "-g",
+        "--max-draft",
+        type=int,
+        default=5,
+        help="most tokens proposed in a round (default 5)",
+    )
+    group.add_argument(
+        "-n",
+        "--max-new-tokens",
+        type=int,
+        default=128,
+        help="most tokens to generate (default 128)",
+    )
+    group.add_argument(
+        "--keep",
+        action="store_true",
+        help="propose the token that fails the threshold, then stop",
+    )
+    group.add_argument(
+        "--raw",
+        action="store_true",
+        help="continue the text as it is, without the chat template",
+    )
 
 
 def _load(options: argparse.Namespace):
@@ -96,7 +144,12 @@ class stage_progress:
 
     def __enter__(self) -> Callable[[str, float | None, float | None], None]:
         self._bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=errors, transient=True
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=errors,
+            transient=True,
         )
         self._bar.start()
         task = self._bar.add_task("", total=None)
@@ -124,12 +177,25 @@ def _add_run(commands) -> None:
     _add_engine_options(parser)
     _add_pair_options(parser)
     group = parser.add_argument_group("output")
-    group.add_argument("--csv", metavar="DIR", type=Path, help="write the trace: steps.csv, rounds.csv, run.json")
+    group.add_argument(
+        "--csv",
+        metavar="DIR",
+        type=Path,
+        help="write the trace: steps.csv, rounds.csv, run.json",
+    )
     group.add_argument("--ghosts", action="store_true", help="also print rejected and discarded tokens")
     group.add_argument(
-        "--repeats", type=int, default=1, metavar="N", help="measured runs of each kind, interleaved (default 1)"
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measured runs of each kind, interleaved (default 1)",
     )
-    group.add_argument("--no-baseline", action="store_true", help="skip plain decoding, and so the measured speedup")
+    group.add_argument(
+        "--no-baseline",
+        action="store_true",
+        help="skip plain decoding, and so the measured speedup",
+    )
     parser.set_defaults(command=run)
 
 
@@ -197,15 +263,43 @@ def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]
     count = len(rounds["round"])
     table.add_row("tokens", str(len(run.output_ids)), f"ended by {run.finish_reason}")
     table.add_row("rounds (target passes)", str(count), "")
-    table.add_row("tokens per target pass", f"{len(run.output_ids) / count:.2f}" if count else "–", "")
-    table.add_row("acceptance rate", share(accepted, proposed), f"{accepted} accepted of {proposed} proposed")
-    table.add_row("accepted / tested", share(accepted, tested), f"{tested} tested, up to each first rejection")
-    table.add_row("draft steps", str(int(rounds["draft_steps"].sum())), f"{int(rounds['withheld'].sum())} withheld")
-    table.add_row("time", f"{median(speculative_seconds):.2f} s", f"prefill included, n = {len(speculative_seconds)}")
+    table.add_row(
+        "tokens per target pass",
+        f"{len(run.output_ids) / count:.2f}" if count else "–",
+        "",
+    )
+    table.add_row(
+        "acceptance rate",
+        share(accepted, proposed),
+        f"{accepted} accepted of {proposed} proposed",
+    )
+    table.add_row(
+        "accepted / tested",
+        share(accepted, tested),
+        f"{tested} tested, up to each first rejection",
+    )
+    table.add_row(
+        "draft steps",
+        str(int(rounds["draft_steps"].sum())),
+        f"{int(rounds['withheld'].sum())} withheld",
+    )
+    table.add_row(
+        "time",
+        f"{median(speculative_seconds):.2f} s",
+        f"prefill included, n = {len(speculative_seconds)}",
+    )
     if plain_seconds:
-        table.add_row("plain decoding", f"{median(plain_seconds):.2f} s", f"same target, n = {len(plain_seconds)}")
+        table.add_row(
+            "plain decoding",
+            f"{median(plain_seconds):.2f} s",
+            f"same target, n = {len(plain_seconds)}",
+        )
         ratio = median(plain_seconds) / median(speculative_seconds)
-        table.add_row("measured speedup", f"{ratio:.2f} ×", f"pass mode {run.settings['pass_mode']}, {run.pair.device}")
+        table.add_row(
+            "measured speedup",
+            f"{ratio:.2f} ×",
+            f"pass mode {run.settings['pass_mode']}, {run.pair.device}",
+        )
     return table
 
 
@@ -219,7 +313,12 @@ def _add_distill(commands) -> None:
         description="Distil a small draft from any causal language model, resumably.",
     )
     parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")
-    parser.add_argument("--out", type=Path, required=True, help="folder for data, checkpoints and the finished draft")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="folder for data, checkpoints and the finished draft",
+    )
     parser.set_defaults(command=distill)
 
 
@@ -233,7 +332,9 @@ def distill(options: argparse.Namespace) -> None:
 
 def _add_bench(commands) -> None:
     parser = commands.add_parser(
-        "bench", help="run a full measurement and print its table and verdict", description="Measurements with verdicts."
+        "bench",
+        help="run a full measurement and print its table and verdict",
+        description="Measurements with verdicts.",
     )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
     replay = kinds.add_parser("replay", help="speed and memory of replaying whole grids")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import tiny_models
 from transformers import PreTrainedModel
 
@@ -25,6 +27,8 @@ def loaded_model(model: PreTrainedModel, tokenizer, name: str) -> LoadedModel:
 
 
 def loaded_pair(pair: tiny_models.TinyPair) -> LoadedPair:
+    """Copies, since an engine repacks the layers of its models in place and tiny pairs are shared."""
     return LoadedPair(
-        loaded_model(pair.target, pair.tokenizer, "tiny target"), loaded_model(pair.draft, pair.tokenizer, "tiny draft")
+        loaded_model(copy.deepcopy(pair.target), pair.tokenizer, "tiny target"),
+        loaded_model(copy.deepcopy(pair.draft), pair.tokenizer, "tiny draft"),
     )

@@ -19,7 +19,12 @@ NEW_TOKENS = 48  # the windows of mistral and gemma3 hold 16 tokens, so they are
 def generate(target, prompt, new_tokens=NEW_TOKENS):
     ids = torch.tensor([prompt])
     output = target.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=new_tokens, eos_token_id=0, pad_token_id=0
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=new_tokens,
+        eos_token_id=0,
+        pad_token_id=0,
     )
     return output[0, len(prompt) :].tolist()
 
@@ -35,7 +40,10 @@ def test_output_is_that_of_generate_for_every_setting(family, pass_mode):
     settings = [(t, 4, "drop") for t in THRESHOLDS] + [(0.3, g, "keep") for g in DRAFT_LENGTHS]
     accepted = 0
     for threshold, max_draft, on_fail in settings:
-        trace = engine.trace(prompt, Settings(ConfidenceThreshold(threshold, on_fail), max_draft, NEW_TOKENS))
+        trace = engine.trace(
+            prompt,
+            Settings(ConfidenceThreshold(threshold, on_fail), max_draft, NEW_TOKENS),
+        )
         assert list(trace.run.output_ids) == expected, (threshold, max_draft, on_fail)
         accepted += trace.rounds["accepted"].sum()
     assert accepted > 0, "a draft that is never right exercises nothing"
@@ -51,7 +59,11 @@ def test_output_is_that_of_generate_on_the_whole_grid(family):
         expected = generate(pair.target, prompt)
         for threshold, max_draft in itertools.product(THRESHOLDS, DRAFT_LENGTHS):
             trace = engine.trace(prompt, Settings(ConfidenceThreshold(threshold), max_draft, NEW_TOKENS))
-            assert list(trace.run.output_ids) == expected, (prompt, threshold, max_draft)
+            assert list(trace.run.output_ids) == expected, (
+                prompt,
+                threshold,
+                max_draft,
+            )
 
 
 def target_rows(engine, prompt, settings):
@@ -83,10 +95,18 @@ def test_one_width_makes_bf16_logits_bitwise_independent_of_the_settings(family)
     prompt = [11, 7, 42, 99, 5]
     reference_trace, reference = target_rows(engine, prompt, Settings(FixedLength(), 1, NEW_TOKENS))
     for threshold, max_draft in ((0.0, 16), (0.3, 5), (0.6, 2), (1.0, 8)):
-        trace, rows = target_rows(engine, prompt, Settings(ConfidenceThreshold(threshold), max_draft, NEW_TOKENS))
+        trace, rows = target_rows(
+            engine,
+            prompt,
+            Settings(ConfidenceThreshold(threshold), max_draft, NEW_TOKENS),
+        )
         assert trace.run.output_ids == reference_trace.run.output_ids
         for position in range(NEW_TOKENS):
-            assert torch.equal(rows[position], reference[position]), (threshold, max_draft, position)
+            assert torch.equal(rows[position], reference[position]), (
+                threshold,
+                max_draft,
+                position,
+            )
 
 
 def test_the_bitwise_comparison_sees_a_pass_of_another_width():
@@ -114,4 +134,7 @@ def test_rolling_back_leaves_no_trace_across_a_window_edge():
             runner.prefill(text[:cut])
             runner.forward([200, 201, 202, 203, 204, 205, 206, 207])
             runner.rollback(8)
-            assert torch.equal(runner.forward(text[cut : cut + 3]), straight), (family, cut)
+            assert torch.equal(runner.forward(text[cut : cut + 3]), straight), (
+                family,
+                cut,
+            )

@@ -33,7 +33,9 @@ def differences(engine, recording, settings_list, tolerance=1e-4):
     return found
 
 
-SOME_SETTINGS = [(t, 5, "drop") for t in THRESHOLDS[::4]] + [(0.3, g, "keep") for g in DRAFT_LENGTHS] + [(0.0, 16, "drop")]
+SOME_SETTINGS = (
+    [(t, 5, "drop") for t in THRESHOLDS[::4]] + [(0.3, g, "keep") for g in DRAFT_LENGTHS] + [(0.0, 16, "drop")]
+)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2", "mistral"])
@@ -48,7 +50,11 @@ def test_replay_equals_the_engine(family, ends):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2"])
 def test_replay_equals_the_engine_on_the_whole_grid(family):
-    engine = Engine(loaded_pair(tiny_models.tiny_pair(family)), pass_mode="invariant", widest_draft=16)
+    engine = Engine(
+        loaded_pair(tiny_models.tiny_pair(family)),
+        pass_mode="invariant",
+        widest_draft=16,
+    )
     recording = record(engine, PROMPT, max_new_tokens=NEW_TOKENS)
     grid = [(t, g, "drop") for t, g in itertools.product(THRESHOLDS, DRAFT_LENGTHS)]
     assert differences(engine, recording, grid) == []
@@ -69,11 +75,27 @@ def test_the_comparison_sees_a_wrong_recording():
 
 
 def test_both_ways_of_recording_agree_in_fp32():
-    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama", ends=True)), pass_mode="invariant", widest_draft=16)
+    engine = Engine(
+        loaded_pair(tiny_models.tiny_pair("llama", ends=True)),
+        pass_mode="invariant",
+        widest_draft=16,
+    )
     fast, exact = (record(engine, PROMPT, max_new_tokens=NEW_TOKENS, method=method) for method in ("fast", "exact"))
-    for name in ("output_ids", "draft_token", "branch_offsets", "branch_token", "target_rank_of_draft_token"):
+    for name in (
+        "output_ids",
+        "draft_token",
+        "branch_offsets",
+        "branch_token",
+        "target_rank_of_draft_token",
+    ):
         np.testing.assert_array_equal(getattr(fast, name), getattr(exact, name))
-    for name in ("draft_confidence", "branch_confidence", "draft_prob_of_emitted", "target_top_probs", "target_margin"):
+    for name in (
+        "draft_confidence",
+        "branch_confidence",
+        "draft_prob_of_emitted",
+        "target_top_probs",
+        "target_margin",
+    ):
         np.testing.assert_allclose(getattr(fast, name), getattr(exact, name), atol=1e-4)
 
 
@@ -86,7 +108,10 @@ def test_columns_say_what_an_independent_forward_pass_says():
         target = pair.target(text).logits[0, len(PROMPT) - 1 : -1].softmax(-1)
         draft = pair.draft(text).logits[0, len(PROMPT) - 1 : -1].softmax(-1)
     rows = torch.arange(NEW_TOKENS)
-    emitted, drafted = text[0, len(PROMPT) :], torch.tensor(recording.draft_token).long()
+    emitted, drafted = (
+        text[0, len(PROMPT) :],
+        torch.tensor(recording.draft_token).long(),
+    )
     assert torch.equal(drafted, draft.argmax(-1))
     expected = {
         "draft_confidence": draft.max(-1).values,

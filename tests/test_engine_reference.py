@@ -92,7 +92,11 @@ def said_by_target(logits):
 
 POLICIES = st.one_of(
     st.just(FixedLength()),
-    st.builds(ConfidenceThreshold, st.floats(0, 1, width=16), st.sampled_from(["drop", "keep"])),
+    st.builds(
+        ConfidenceThreshold,
+        st.floats(0, 1, width=16),
+        st.sampled_from(["drop", "keep"]),
+    ),
 )
 
 
@@ -123,7 +127,11 @@ def test_the_loop_makes_the_reference_trace(seed, agreement, policy, max_draft, 
 def run(target, draft, policy, max_draft, max_new_tokens, eos_ids, stopped=lambda: False):
     drafter = Drafter(ScriptedRunner(draft, width=2), policy, max_draft, frozenset(eos_ids))
     limits = Limits(max_new_tokens, frozenset(eos_ids))
-    run_settings = {"policy": policy.settings(), "max_draft": max_draft, "max_new_tokens": max_new_tokens}
+    run_settings = {
+        "policy": policy.settings(),
+        "max_draft": max_draft,
+        "max_new_tokens": max_new_tokens,
+    }
     info = RunInfo("measured", PairInfo(), run_settings, "", PROMPT, (), "stopped")
     recorder = TraceRecorder(info, policy)
     events = decode(ScriptedRunner(target), list(PROMPT), limits, drafter=drafter, stopped=stopped)

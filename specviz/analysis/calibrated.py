@@ -40,6 +40,4 @@ def cost_model(*samples: PassSamples) -> CostModel:
         )
         for each in samples
     }
-    return CostModel(
-        first.pair, tuple(first.contexts), modes, first.plain_step.shape[-1]
-    )
+    return CostModel(first.pair, tuple(first.contexts), modes, first.plain_step.shape[-1])

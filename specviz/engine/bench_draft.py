@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specviz.errors import SpecVizError
-from specviz.models.distill.evaluate import Agreement, agreement_table, measure_agreement, read_questions
+from specviz.models.distill.evaluate import (
+    Agreement,
+    agreement_table,
+    measure_agreement,
+    read_questions,
+)
 from specviz.models.distill.generate import encode_prompt, write_texts
 from specviz.models.distill.texts import LabelledText, read_shard, write_shard
 from specviz.models.draft_model import DraftModel
@@ -61,7 +66,12 @@ def run(
     for start in range(0, len(order), _BATCH):
         chosen = order[start : start + _BATCH]
         texts += _answers(
-            pair, [ids[i] for i in chosen], [questions[i].kind for i in chosen], max_new_tokens, folder, start
+            pair,
+            [ids[i] for i in chosen],
+            [questions[i].kind for i in chosen],
+            max_new_tokens,
+            folder,
+            start,
         )
         say(f"the target has answered {len(texts)} of {len(order)} questions")
     agreement = measure_agreement(pair.draft.model, texts)
@@ -72,7 +82,12 @@ def run(
     say(format_table(agreement, THRESHOLDS))
     met = True
     for name, value, bar, goal in (
-        ("agreement over all", agreement.rate(), AGREEMENT_BAR, f" (goal {AGREEMENT_GOAL})"),
+        (
+            "agreement over all",
+            agreement.rate(),
+            AGREEMENT_BAR,
+            f" (goal {AGREEMENT_GOAL})",
+        ),
         (
             f"acceptance above confidence {ACCEPTANCE_THRESHOLD:g}",
             agreement.acceptance(ACCEPTANCE_THRESHOLD),

@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specviz.replay import ConfidenceThreshold, breakpoints, replay, replay_grid, trace_counts
+from specviz.replay import (
+    ConfidenceThreshold,
+    breakpoints,
+    replay,
+    replay_grid,
+    trace_counts,
+)
 from specviz.trace import PairInfo, Recording
 
 THRESHOLDS = np.linspace(0, 1, 101)
@@ -68,7 +74,13 @@ def synthetic_recording(random: np.random.Generator, tokens: int, max_draft: int
     ).validate()
 
 
-def run(*, repeats: int = 7, many: int = MANY, seed: int = 0, say: Callable[[str], None] = print) -> bool:
+def run(
+    *,
+    repeats: int = 7,
+    many: int = MANY,
+    seed: int = 0,
+    say: Callable[[str], None] = print,
+) -> bool:
     """Print the table and whether every bar is met; return the latter.
 
     Args:
@@ -81,17 +93,42 @@ def run(*, repeats: int = 7, many: int = MANY, seed: int = 0, say: Callable[[str
     cells = THRESHOLDS.size * len(MAX_DRAFTS)
     rows = []
     for on_fail in ("drop", "keep"):
-        seconds = _median(repeats, lambda on_fail=on_fail: replay_grid([one], THRESHOLDS, MAX_DRAFTS, on_fail))
-        rows.append((f"{cells} cells, one recording of {ONE_TOKENS} tokens, {on_fail}", seconds, ONE_LIMIT_SECONDS))
+        seconds = _median(
+            repeats,
+            lambda on_fail=on_fail: replay_grid([one], THRESHOLDS, MAX_DRAFTS, on_fail),
+        )
+        rows.append(
+            (
+                f"{cells} cells, one recording of {ONE_TOKENS} tokens, {on_fail}",
+                seconds,
+                ONE_LIMIT_SECONDS,
+            )
+        )
     start = time.perf_counter()
     grid = replay_grid(recordings, THRESHOLDS, MAX_DRAFTS)
     seconds = time.perf_counter() - start
-    rows.append((f"{cells} cells, {many} recordings of {MANY_TOKENS} tokens, drop", seconds, MANY_LIMIT_SECONDS))
     rows.append(
-        ("breakpoints, one recording of 512 tokens, draft length 16", _median(3, lambda: breakpoints(one, 16)), None)
+        (
+            f"{cells} cells, {many} recordings of {MANY_TOKENS} tokens, drop",
+            seconds,
+            MANY_LIMIT_SECONDS,
+        )
+    )
+    rows.append(
+        (
+            "breakpoints, one recording of 512 tokens, draft length 16",
+            _median(3, lambda: breakpoints(one, 16)),
+            None,
+        )
     )
     policy = ConfidenceThreshold(0.5)
-    rows.append(("replay of one cell, 512 tokens", _median(repeats, lambda: replay(one, policy, 8)), None))
+    rows.append(
+        (
+            "replay of one cell, 512 tokens",
+            _median(repeats, lambda: replay(one, policy, 8)),
+            None,
+        )
+    )
 
     met = True
     say(f"{'replay on synthetic recordings, one process':62}{'seconds':>10}{'bar':>8}  verdict")
@@ -129,7 +166,11 @@ def _median(repeats: int, function: Callable[[], object]) -> float:
 def _agrees(grid, recordings, random: np.random.Generator) -> bool:
     """Whether one random cell of the grid counts what `replay` shows."""
     row, column, depth = (int(random.integers(size)) for size in grid.counts.rounds.shape)
-    trace = replay(recordings[row], ConfidenceThreshold(float(grid.thresholds[column])), int(grid.max_drafts[depth]))
+    trace = replay(
+        recordings[row],
+        ConfidenceThreshold(float(grid.thresholds[column])),
+        int(grid.max_drafts[depth]),
+    )
     expected = trace_counts(trace, max(MAX_DRAFTS))
     found = grid.counts.map(lambda values: values[row, column, depth])
     return all(np.array_equal(getattr(found, name), value) for name, value in vars(expected).items())

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from specviz.engine.acceptance import GreedyRule
 from specviz.engine.clock import clock_for
 from specviz.engine.drafting import Drafter
-from specviz.engine.events import DraftStopped, Event, Finished, RoundCommitted, RoundTimes, Verified
+from specviz.engine.events import (
+    DraftStopped,
+    Event,
+    Finished,
+    RoundCommitted,
+    RoundTimes,
+    Verified,
+)
 from specviz.engine.runner import ModelRunner
 
 
@@ -92,7 +99,13 @@ def decode(
             target_status = "correction" if accepted < len(proposal) else "bonus"
             new_tokens.append(target_token)
         yield Verified(
-            round_number, accepted, verdict.target_tokens, verdict.target_margins, target_token, target_status, hidden
+            round_number,
+            accepted,
+            verdict.target_tokens,
+            verdict.target_margins,
+            target_token,
+            target_status,
+            hidden,
         )
 
         text += new_tokens
@@ -100,7 +113,10 @@ def decode(
         if drafter:
             drafter.end_round(len(text), len(proposal), accepted)
         committed = clock.mark()
-        draft_seconds, verify_seconds = clock.seconds(round_began, drafted), clock.seconds(drafted, verified)
+        draft_seconds, verify_seconds = (
+            clock.seconds(round_began, drafted),
+            clock.seconds(drafted, verified),
+        )
         overhead = clock.seconds(round_began, committed) - draft_seconds - verify_seconds
         times = RoundTimes(draft_seconds, verify_seconds, overhead)
         yield RoundCommitted(round_number, emitted, tuple(new_tokens), times)
@@ -112,4 +128,9 @@ def decode(
         elif emitted == limits.max_new_tokens:
             reason = limits.finish_reason
     ended = clock.mark()
-    yield Finished(reason, tuple(text[len(prompt_ids) :]), clock.seconds(began, prefilled), clock.seconds(began, ended))
+    yield Finished(
+        reason,
+        tuple(text[len(prompt_ids) :]),
+        clock.seconds(began, prefilled),
+        clock.seconds(began, ended),
+    )

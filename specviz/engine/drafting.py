@@ -23,7 +23,12 @@ def distribution_statistics(logits: torch.Tensor) -> torch.Tensor:
     best_two = probabilities.topk(2, dim=-1).values
     entropy = torch.special.entr(probabilities).sum(-1)
     return torch.stack(
-        (logits.argmax(-1).double(), best_two[:, 0].double(), entropy.double(), (best_two[:, 0] - best_two[:, 1]).double()),
+        (
+            logits.argmax(-1).double(),
+            best_two[:, 0].double(),
+            entropy.double(),
+            (best_two[:, 0] - best_two[:, 1]).double(),
+        ),
         dim=-1,
     )
 
@@ -51,7 +56,12 @@ class Drafter:
         self.runner.prefill(prompt_ids[:-1])
 
     def propose(
-        self, round_number: int, text: list[int], position: int, remaining: int, stopped: Callable[[], bool]
+        self,
+        round_number: int,
+        text: list[int],
+        position: int,
+        remaining: int,
+        stopped: Callable[[], bool],
     ) -> Iterator[DraftStep | DraftStopped]:
         """Yield the events of one draft phase, the last of them `DraftStopped`.
 
@@ -68,7 +78,7 @@ class Drafter:
         while len(proposal) < limit:
             if stopped():
                 return
-            stats = self._step(text, proposal, position)
+            stats = self.step(text, proposal, position)
             fails = self.policy.stops(stats)
             proposed = not fails or self.policy.on_fail == "keep"
             if proposed:
@@ -82,7 +92,7 @@ class Drafter:
                 break
         yield DraftStopped(round_number, reason, tuple(proposal))
 
-    def _step(self, text: list[int], proposal: list[int], position: int) -> StepStats:
+    def step(self, text: list[int], proposal: list[int], position: int) -> StepStats:
         """One draft step: run what the draft has not seen yet (two tokens after a fully accepted round), read once."""
         unseen = (text + proposal)[self.runner.length :]
         width = self.runner.width or len(unseen)

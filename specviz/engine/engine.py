@@ -50,7 +50,7 @@ class Engine:
     """Runs one loaded pair, speculatively or plainly, one generation at a time.
 
     Args:
-        pair: target and draft.
+        pair: target and draft; on a CPU their linear layers are repacked in place (`packed_linear`).
         pass_mode: `invariant` (every target pass is `widest_draft` + 1 rows, every draft pass 2: the output is bit for
             bit independent of threshold, draft length and policy) or `fast` (a pass is as wide as its proposal).
         widest_draft: largest draft length that will be asked for in pass mode `invariant`. A larger one costs
@@ -59,31 +59,44 @@ class Engine:
     """
 
     def __init__(
-        self, pair: LoadedPair, *, pass_mode: str = "invariant", widest_draft: int = DEFAULT_MAX_DRAFT, compiled: bool = False
+        self,
+        pair: LoadedPair,
+        *,
+        pass_mode: str = "invariant",
+        widest_draft: int = DEFAULT_MAX_DRAFT,
+        compiled: bool = False,
     ):
         if pass_mode not in PASS_MODES:
             raise SpecVizError(f"There is no pass mode {pass_mode!r}; choose {' or '.join(PASS_MODES)}.")
         if compiled and pass_mode != "invariant":
             raise SpecVizError("Only passes of one width are compiled; choose pass mode invariant.")
-        self.pair, self.pass_mode, self.widest_draft, self.compiled = pair, pass_mode, widest_draft, compiled
+        self.pair, self.pass_mode, self.widest_draft, self.compiled = (
+            pair,
+            pass_mode,
+            widest_draft,
+            compiled,
+        )
         invariant = pass_mode == "invariant"
         self._target = self._runner(pair.target, widest_draft + 1 if invariant else None)
         self._draft = self._runner(pair.draft, DRAFT_WIDTH if invariant else None)
 
     def _runner(self, loaded: LoadedModel, width: int | None) -> ModelRunner:
-        return ModelRunner(loaded.model, width=width, max_context=loaded.max_context, compiled=self.compiled)
+        return ModelRunner(
+            loaded.model,
+            width=width,
+            max_context=loaded.max_context,
+            compiled=self.compiled,
+        )
 
     @cached_property
-    def _plain_target(self) -> ModelRunner:
+    def plain_runner(self) -> ModelRunner:
         """Plain decoding runs at width 1: the fastest baseline this target has."""
-        return self._runner(self.pair.target, 1 if self.compiled else None)
+        return self._target.fork(1 if self.compiled else None)
 
     @cached_property
     def scoring_draft(self) -> ModelRunner:
         """A runner of the draft with passes as wide as they come, for scoring a finished text."""
-        return self._draft if self.pass_mode == "fast" else ModelRunner(
-            self.pair.draft.model, width=None, max_context=self.pair.draft.max_context
-        )
+        return self._draft.fork(None)
 
     @property
     def target_runner(self) -> ModelRunner:
@@ -121,7 +134,10 @@ class Engine:
         return Limits(min(max_new_tokens, room), self.eos_ids, reason)
 
     def speculative(
-        self, prompt_ids: list[int], settings: Settings, stopped: Callable[[], bool] = never
+        self,
+        prompt_ids: list[int],
+        settings: Settings,
+        stopped: Callable[[], bool] = never,
     ) -> Iterator[Event]:
         """Events of a speculative generation."""
         if self.pass_mode == "invariant" and settings.max_draft > self.widest_draft:
@@ -134,15 +150,26 @@ class Engine:
         return decode(self._target, prompt_ids, limits, drafter=drafter, stopped=stopped)
 
     def plain(
-        self, prompt_ids: list[int], max_new_tokens: int, stopped: Callable[[], bool] = never
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int,
+        stopped: Callable[[], bool] = never,
     ) -> Iterator[Event]:
         """Events of plain autoregressive decoding with the target alone, one token a pass."""
-        return decode(self._plain_target, prompt_ids, self.limits(prompt_ids, max_new_tokens), stopped=stopped)
+        return decode(
+            self.plain_runner,
+            prompt_ids,
+            self.limits(prompt_ids, max_new_tokens),
+            stopped=stopped,
+        )
 
     def warm_up(self, prompt_ids: list[int]) -> None:
         """Run a few tokens of everything once, so that compiling and first-time costs fall into no measurement."""
         tokens = min(4, self.max_context - len(prompt_ids))
-        observe_all(self.speculative(prompt_ids, Settings(ConfidenceThreshold(0.0), 2, tokens)), ())
+        observe_all(
+            self.speculative(prompt_ids, Settings(ConfidenceThreshold(0.0), 2, tokens)),
+            (),
+        )
         observe_all(self.plain(prompt_ids, tokens), ())
 
     def pair_info(self) -> PairInfo:
@@ -197,7 +224,10 @@ class Engine:
     ) -> Trace:
         """Generate speculatively and return the trace; `observers` see every event as it happens."""
         recorder = TraceRecorder(self.run_info(prompt, prompt_ids, settings), settings.policy)
-        observe_all(self.speculative(prompt_ids, settings, stopped), (recorder.observe, *observers))
+        observe_all(
+            self.speculative(prompt_ids, settings, stopped),
+            (recorder.observe, *observers),
+        )
         return recorder.trace
 
 

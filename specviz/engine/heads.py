@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from specviz.engine.packed_linear import linear_layer
 from specviz.errors import SpecVizError
 from specviz.models.draft_model import DraftModel
 
@@ -40,11 +41,11 @@ class OutputHead:
         self.token_ids: list[int] | None = model.head_token_ids.tolist() if reduced else None
         self._row_of = None if self.token_ids is None else {token: row for row, token in enumerate(self.token_ids)}
         linears = [model.lm_head.connector, model.lm_head.rows] if reduced else [model.get_output_embeddings()]
-        self._weight = self._bias = self._modules = None
         if all(type(linear) is nn.Linear for linear in linears):
-            self._weight, self._bias = _composed(linears)
+            self._projections = [linear_layer(*_composed(linears))]
         else:  # a quantised projection computes in its own way; only its result is widened
-            self._modules = linears
+            self._projections = linears
+        self._precise = self._projections is not linears  # fp32 throughout
         self._softcap = getattr(model.config, "final_logit_softcapping", None)
 
     def token_of(self, row: int) -> int:
@@ -57,12 +58,10 @@ class OutputHead:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits of `hidden` (n, d)."""
-        if self._modules is not None:
-            for module in self._modules:
-                hidden = module(hidden)
-            logits = hidden.float()
-        else:
-            logits = nn.functional.linear(hidden.float(), self._weight, self._bias)
+        rows = hidden.float() if self._precise else hidden
+        for projection in self._projections:
+            rows = projection(rows)
+        logits = rows.float()
         if self._softcap:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits

@@ -38,6 +38,17 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
 
 
+def linear_layer(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
+    """An inference layer that multiplies by `weight` (out, in) and adds `bias`: packed where this device can."""
+    if can_pack(weight):
+        return PackedLinear(weight, bias)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
 def pack_linear_layers(model: nn.Module) -> None:
     """Replace every plain `nn.Linear` below `model` by a packed one, where this CPU can; the old weights are freed.
 

@@ -78,7 +78,8 @@ def record(
 
     settings = Settings(ConfidenceThreshold(0.5), min(max_draft, engine.widest_draft), max_new_tokens)
     finished: Finished = observe_all(
-        engine.speculative(prompt_ids, settings, stopped), (keep_target_rows, *observers)
+        engine.speculative(prompt_ids, settings, stopped),
+        (keep_target_rows, *observers),
     )
     output = list(finished.output_ids)
     if not output:
@@ -96,7 +97,12 @@ def record(
     draft_token = scores.tokens
     reach = output_limit if finish_reason == "eos" else len(output)
     branches = [
-        _Branch(position, min(max_draft - 1, reach - 2 - position), [draft_token[position]], [])
+        _Branch(
+            position,
+            min(max_draft - 1, reach - 2 - position),
+            [draft_token[position]],
+            [],
+        )
         for position in range(len(output))
         if draft_token[position] != output[position]
     ]
@@ -161,9 +167,7 @@ class _Scores:
         self.statistics += statistics
         probabilities = logits.softmax(-1)
         rows = [self._runner.head.row_of(token) for token in emitted]
-        self.prob_of_next += [
-            0.0 if row is None else probabilities[i, row].item() for i, row in enumerate(rows)
-        ]
+        self.prob_of_next += [0.0 if row is None else probabilities[i, row].item() for i, row in enumerate(rows)]
         ids, probs = _top(probabilities)
         self.top_ids += [[self._runner.head.token_of(row) for row in line] for line in ids]
         self.top_probs += probs
@@ -197,7 +201,11 @@ def _score_text(runner: ModelRunner, scores: _Scores, prompt_ids: list[int], out
 
 
 def _grow_in_a_tree(
-    runner: ModelRunner, branches: list[_Branch], prompt_length: int, eos_ids: frozenset[int], progress
+    runner: ModelRunner,
+    branches: list[_Branch],
+    prompt_length: int,
+    eos_ids: frozenset[int],
+    progress,
 ) -> None:
     """All branches of one depth in one pass: each row sees the text before its branch, and its own branch."""
     text_length = runner.length
@@ -218,12 +226,19 @@ def _grow_in_a_tree(
         _extend(runner, live, hidden)
         depth += 1
         live = [b for b in live if len(b.steps) < b.needed and b.tokens[-1] not in eos_ids]
-        progress("Following the draft's branches", depth / max(1, max((b.needed for b in branches), default=1)))
+        progress(
+            "Following the draft's branches",
+            depth / max(1, max((b.needed for b in branches), default=1)),
+        )
     runner.rollback(runner.length - text_length)
 
 
 def _grow_one_by_one(
-    runner: ModelRunner, branches: list[_Branch], prompt_length: int, eos_ids: frozenset[int], progress
+    runner: ModelRunner,
+    branches: list[_Branch],
+    prompt_length: int,
+    eos_ids: frozenset[int],
+    progress,
 ) -> None:
     """Each branch step in a pass of its own, from the last branch to the first, so that the cache only shrinks."""
     for done, branch in enumerate(reversed(branches)):
@@ -245,7 +260,13 @@ def _extend(runner: ModelRunner, branches: list[_Branch], hidden: torch.Tensor) 
 @torch.inference_mode()
 def _target_columns(runner: ModelRunner, hidden: torch.Tensor, draft_token: list[int]) -> dict[str, np.ndarray]:
     """The target's columns of a recording from its hidden states (N, d) at every output position."""
-    columns: dict[str, list] = {"prob": [], "rank": [], "entropy": [], "ids": [], "probs": []}
+    columns: dict[str, list] = {
+        "prob": [],
+        "rank": [],
+        "entropy": [],
+        "ids": [],
+        "probs": [],
+    }
     step = runner.width or SCORED_ROWS
     for first in range(0, hidden.shape[0], step):
         logits = runner.logits(hidden[first : first + step])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 
@@ -10,7 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, StaticLayer
 
 from specviz.engine.heads import OutputHead
-from specviz.errors import SpecVizError
+from specviz.engine.packed_linear import pack_linear_layers
 
 CAPACITY_STEP = 256  # static caches grow in these steps, so that few shapes ever have to be compiled
 
@@ -27,13 +28,20 @@ class ModelRunner:
     is exact at and across the window's edge.
 
     Args:
-        model: a causal language model in evaluation mode.
+        model: a causal language model in evaluation mode. On a CPU its linear layers are repacked in place.
         width: rows of every pass, or None.
         compiled: run passes through `torch.compile`. Needs a `width`.
         max_context: most positions the model knows.
     """
 
-    def __init__(self, model: PreTrainedModel, *, width: int | None, max_context: int, compiled: bool = False):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        width: int | None,
+        max_context: int,
+        compiled: bool = False,
+    ):
         if compiled and width is None:
             raise ValueError("only passes of one width are compiled")
         self.model, self.width, self.max_context = model, width, max_context
@@ -43,6 +51,8 @@ class ModelRunner:
         self._cache: Cache | None = None
         self._capacity = 0
         self._body = model.base_model
+        if not compiled:  # inductor packs frozen weights itself
+            pack_linear_layers(self._body)
         parameters = inspect.signature(self._body.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"  # transformers before 5.20
         self._pass = compile_pass(self._forward_body, self.device) if compiled else self._forward_body
@@ -54,6 +64,12 @@ class ModelRunner:
         output = self.model(input_ids=ids, output_hidden_states=True, use_cache=False)
         hidden = self._body(input_ids=ids, use_cache=False).last_hidden_state
         self.head.check_against(self.model, hidden[0], output.logits[0])
+
+    def fork(self, width: int | None) -> ModelRunner:
+        """Another text for the same model, in passes of `width`: all shared but the cache. Call `begin` next."""
+        other = copy.copy(self)
+        other.width, other.length, other._cache = width, 0, None
+        return other
 
     def begin(self, max_length: int) -> None:
         """Forget the text and make room for one of up to `max_length` tokens."""
@@ -128,7 +144,9 @@ class ModelRunner:
     def _run(self, tokens: list[int], run_pass) -> torch.Tensor:
         ids = torch.tensor([tokens], device=self.device)
         # padding may reach past the last position a model knows; its rows are thrown away
-        positions = torch.arange(self.length, self.length + len(tokens), device=self.device).clamp(max=self.max_context - 1)
+        positions = torch.arange(self.length, self.length + len(tokens), device=self.device).clamp(
+            max=self.max_context - 1
+        )
         hidden = run_pass(ids, positions[None], self._cache)
         self.length += len(tokens)
         return hidden

@@ -7,7 +7,13 @@ import codecs
 from rich.console import Console
 from rich.text import Text
 
-from specviz.engine.events import DraftStopped, Event, Finished, RoundCommitted, Verified
+from specviz.engine.events import (
+    DraftStopped,
+    Event,
+    Finished,
+    RoundCommitted,
+    Verified,
+)
 from specviz.models.token_text import TokenText
 
 # Okabe-Ito colours, each with a second cue that survives without colour.
@@ -18,12 +24,19 @@ STYLES = {
     "correction": "bold #E69F00",
     "bonus": "#56B4E9",
 }
-KEY = (("accepted ✓", "accepted"), ("rejected ✕", "rejected"), ("correction ↺", "correction"), ("bonus +", "bonus"))
+KEY = (
+    ("accepted ✓", "accepted"),
+    ("rejected ✕", "rejected"),
+    ("correction ↺", "correction"),
+    ("bonus +", "bonus"),
+)
 
 
 def printable(text: str) -> str:
     """`text` without control characters: a model's output must not be able to steer the terminal."""
-    return "".join(c if c in "\n\t" or (ord(c) >= 32 and not 127 <= ord(c) < 160) else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(
+        c if c in "\n\t" or (ord(c) >= 32 and not 127 <= ord(c) < 160) else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 class TerminalView:
@@ -68,4 +81,7 @@ class TerminalView:
 
     def _append(self, line: Text, token: int, status: str) -> None:
         if not self._token_text.is_special(token):
-            line.append(printable(self._decoder.decode(self._token_text.bytes_of(token))), STYLES[status])
+            line.append(
+                printable(self._decoder.decode(self._token_text.bytes_of(token))),
+                STYLES[status],
+            )

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from specviz.engine.events import DraftStep, DraftStopped, Event, Finished, RoundCommitted, Verified
+from specviz.engine.events import (
+    DraftStep,
+    DraftStopped,
+    Event,
+    Finished,
+    RoundCommitted,
+    Verified,
+)
 from specviz.replay.policies import Policy, StepStats
 from specviz.trace import RunInfo, Trace, TraceBuilder
 

@@ -1,0 +1,165 @@
+"""Measuring what passes cost, for the cost model: the pair itself, on its device, in the engine's own passes.
+
+All things measured take turns within each repetition, so that a slow spell of the machine hits all of them alike.
+`specviz.analysis.calibrated` makes a cost model of the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specviz.engine.acceptance import GreedyRule
+from specviz.engine.clock import clock_for
+from specviz.engine.decoding import never
+from specviz.engine.drafting import Drafter
+from specviz.engine.engine import Engine, Settings
+from specviz.engine.events import RoundCommitted
+from specviz.engine.runner import ModelRunner
+from specviz.errors import SpecVizError
+from specviz.replay import FixedLength
+from specviz.trace import PairInfo
+
+DEFAULT_CONTEXTS = (32, 192, 448)
+DEFAULT_REPEATS = 7
+_WIDTHS = (1, 2, 3, 4, 5, 7, 9, 13, 17)
+_SPARE = 64  # room behind the longest context for the passes that are measured
+
+
+@dataclass(frozen=True)
+class PassSamples:
+    """Seconds, n of each: C context lengths, W widths of target passes (one in pass mode `invariant`).
+
+    target_pass: (W, C, n), one target pass with the judgement of its proposal; draft_step: (2, C, n), one draft step
+    over one token and over two; plain_step: (C, n), one token of plain decoding; round_overhead: (m,), what
+    real rounds spent besides.
+    """
+
+    pair: PairInfo
+    pass_mode: str
+    compiled: bool
+    contexts: tuple[int, ...]
+    widths: tuple[int, ...]
+    target_pass: np.ndarray
+    draft_step: np.ndarray
+    plain_step: np.ndarray
+    round_overhead: np.ndarray
+
+
+def calibrate(
+    engine: Engine,
+    *,
+    contexts: Sequence[int] = DEFAULT_CONTEXTS,
+    max_draft: int = 16,
+    repeats: int = DEFAULT_REPEATS,
+    stopped: Callable[[], bool] = never,
+    progress: Callable[[str, float], None] = lambda stage, share: None,
+) -> PassSamples:
+    """Measure the passes of `engine` in its pass mode.
+
+    Args:
+        contexts: context lengths in tokens, prompt included; texts between the shortest and longest can be priced.
+        max_draft: longest draft length to price; in pass mode `invariant` that of the engine's one width.
+        repeats: how often each thing is measured.
+
+    Raises:
+        SpecVizError: stopped, or a context that the pair does not have.
+    """
+    contexts = tuple(sorted({min(int(c), engine.max_context - _SPARE) for c in contexts}))
+    if contexts[0] < 2:
+        raise SpecVizError("A context length to be measured is below 2 tokens; give longer ones.")
+    invariant = engine.pass_mode == "invariant"
+    widths = (
+        (engine.widest_draft + 1,) if invariant else tuple(w for w in (*_WIDTHS, max_draft + 1) if w <= max_draft + 1)
+    )
+    widths = tuple(sorted(set(widths)))
+    bench = _Bench(engine, contexts)
+    bench.prefill(progress)
+
+    targets = np.empty((len(widths), len(contexts), repeats))
+    drafts = np.empty((2, len(contexts), repeats))
+    plains = np.empty((len(contexts), repeats))
+    for repeat in range(-1, repeats):  # the first turn warms up and is overwritten
+        for at in range(len(contexts)):
+            if stopped():
+                raise SpecVizError("The calibration was stopped; nothing of it is kept.")
+            plains[at, repeat] = bench.target_pass(bench.plain[at], 1)
+            for row, width in enumerate(widths):
+                targets[row, at, repeat] = bench.target_pass(bench.target[at], width)
+            for tokens in (1, 2):
+                drafts[tokens - 1, at, repeat] = bench.draft_step(at, tokens)
+        progress("Measuring passes", (repeat + 2) / (repeats + 1))
+    overhead, plain_overhead = bench.overheads(repeats)
+    return PassSamples(
+        pair=engine.pair_info(),
+        pass_mode=engine.pass_mode,
+        compiled=engine.compiled,
+        contexts=contexts,
+        widths=widths,
+        target_pass=targets,
+        draft_step=drafts,
+        plain_step=plains + np.median(plain_overhead),
+        round_overhead=overhead,
+    )
+
+
+class _Bench:
+    """Runners with a text of each context length in their caches, and the measurements made on them."""
+
+    def __init__(self, engine: Engine, contexts: tuple[int, ...]):
+        self._engine, self._contexts = engine, contexts
+        self._clock = clock_for(engine.target_runner.device)
+        self._rule = GreedyRule()
+        generator = torch.Generator().manual_seed(0)
+        size = min(1000, engine.pair.target.model.config.get_text_config().vocab_size)
+        self._text = torch.randint(1, size, (contexts[-1] + _SPARE,), generator=generator).tolist()
+        longest = contexts[-1] + _SPARE
+        self.target = [self._begun(engine.target_runner, longest) for _ in contexts]
+        self.plain = [self._begun(engine.plain_runner, longest) for _ in contexts]
+        self._draft = [self._begun(engine.draft_runner, longest) for _ in contexts]
+
+    @staticmethod
+    def _begun(runner: ModelRunner, longest: int) -> ModelRunner:
+        fork = runner.fork(runner.width)
+        fork.begin(longest)
+        return fork
+
+    def prefill(self, progress: Callable[[str, float], None]) -> None:
+        for at, context in enumerate(self._contexts):
+            progress("Filling caches", at / len(self._contexts))
+            for runner in (self.target[at], self.plain[at], self._draft[at]):
+                runner.prefill(self._text[:context])
+
+    def target_pass(self, runner: ModelRunner, width: int) -> float:
+        """Seconds of one pass over `width` tokens (fewer rows are padded) with the judgement of the proposal."""
+        tokens = self._text[runner.length : runner.length + width]
+        began = self._clock.mark()
+        self._rule.judge(runner.logits(runner.forward(tokens)), tokens[1:])
+        ended = self._clock.mark()
+        runner.rollback(len(tokens))
+        return self._clock.seconds(began, ended)
+
+    def draft_step(self, at: int, tokens: int) -> float:
+        """Seconds of one draft step over `tokens` tokens, statistics and decision included."""
+        runner = self._draft[at]
+        drafter = Drafter(runner, FixedLength(), 1, frozenset())
+        text = self._text[: runner.length + tokens]
+        began = self._clock.mark()
+        drafter.policy.stops(drafter.step(text, [], 0))
+        ended = self._clock.mark()
+        runner.rollback(tokens)
+        return self._clock.seconds(began, ended)
+
+    def overheads(self, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds that real rounds, speculative and plain, spent in neither draft nor target."""
+        prompt = self._text[: self._contexts[0]]
+        rounds = max(3, repeats)
+        speculative = self._engine.speculative(prompt, Settings(FixedLength(), 1, 2 * rounds))
+        plain = self._engine.plain(prompt, rounds)
+        return tuple(
+            np.array([event.times.overhead for event in events if isinstance(event, RoundCommitted)])
+            for events in (speculative, plain)
+        )
