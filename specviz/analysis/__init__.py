@@ -1,6 +1,7 @@
 """Metrics, the cost model, predictions and curves. Needs numpy and pandas only."""
 
-from specviz.analysis.comparison import Comparison, compare
+from specviz.analysis.bootstrap import Interval
+from specviz.analysis.comparison import Comparison, MeasuredPoint, compare, measured_point
 from specviz.analysis.cost_model import CostModel, PassTimes, Timing
 from specviz.analysis.curves import SpeedupCurve, SpeedupGrid, grid, speedup_curve
 from specviz.analysis.metrics import Metrics, ThresholdOutcomes, metrics, pooled, threshold_outcomes
@@ -13,6 +14,8 @@ __all__ = [
     "BestSetting",
     "Comparison",
     "CostModel",
+    "Interval",
+    "MeasuredPoint",
     "Metrics",
     "PassTimes",
     "Prediction",
@@ -28,6 +31,7 @@ __all__ = [
     "describe",
     "grid",
     "load_prompts",
+    "measured_point",
     "measured_round_times",
     "metrics",
     "pooled",

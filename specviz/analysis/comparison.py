@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from specviz.analysis.bootstrap import LEVEL, Interval, resample_weights, speedup_limits
 from specviz.errors import SpecVizError
 
 MEDIAN_BAR, WORST_BAR = 0.05, 0.12  # what a prediction must keep to
@@ -61,3 +62,28 @@ def compare(settings: Sequence[dict], predicted: Sequence[float], measured: Sequ
         raise SpecVizError("A speedup is missing or not positive; run the settings again.")
     table = pd.DataFrame(list(settings)).assign(predicted=predicted, measured=measured, error=predicted / measured - 1)
     return Comparison(table)
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """A setting that was really run: its pooled speedup and interval over prompts, for a curve or a heat map."""
+
+    threshold: float
+    max_draft: int
+    speedup: Interval
+    prompts: int
+
+
+def measured_point(
+    threshold: float, max_draft: int, plain_seconds: Sequence[float], seconds: Sequence[float], level: float = LEVEL
+) -> MeasuredPoint:
+    """Pool real runs.
+
+    Args:
+        plain_seconds: (R,) decoding time of each prompt without speculation, processing of the prompt left out.
+        seconds: (R,) the same with this setting.
+    """
+    plain, seconds = np.asarray(plain_seconds, np.float64), np.asarray(seconds, np.float64)
+    low, high = speedup_limits(plain, seconds[:, None], resample_weights(len(plain)), level)[:, 0]
+    speedup = Interval(float(plain.sum() / seconds.sum()), float(low), float(high), level)
+    return MeasuredPoint(float(threshold), int(max_draft), speedup, len(plain))

@@ -7,7 +7,7 @@ import numpy as np
 
 from specviz.analysis.cost_model import CostModel, Rates, rates
 from specviz.replay import RoundCounts, trace_counts
-from specviz.trace import Trace
+from specviz.trace import PairInfo, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +52,13 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class RoundTimes:
-    """Seconds of each round of one trace, (rounds,) each."""
+    """Seconds of each round of one trace, (rounds,) each, and whose they are."""
 
     draft: np.ndarray
     verify: np.ndarray
     overhead: np.ndarray
+    origin: str  # measured or modelled
+    pair: PairInfo  # what was timed
 
 
 def ratio(part, whole) -> np.ndarray:
@@ -108,12 +110,15 @@ def round_times(trace: Trace, cost: CostModel, *, pass_mode: str | None = None, 
         + two_tokens * price.second_token[0],
         verify=_line(price.target[0, rounds["proposed"]], 1, context),
         overhead=np.full(len(context), price.overhead),
+        origin="modelled",
+        pair=cost.pair,
     )
 
 
 def measured_round_times(trace: Trace) -> RoundTimes:
     """The times of a measured trace."""
-    return RoundTimes(*(trace.rounds[f"{name}_seconds"] for name in ("draft", "verify", "overhead")))
+    times = (trace.rounds[f"{name}_seconds"] for name in ("draft", "verify", "overhead"))
+    return RoundTimes(*times, origin="measured", pair=trace.run.pair)
 
 
 def _predict_counts(counts: RoundCounts, cost, pass_mode, prompt_tokens, outside) -> Prediction:

@@ -1,0 +1,17 @@
+"""Figures: data in, plotly `Figure` out.
+
+They carry no colour of text or background, so they fit a light and a dark page; the page's theme sets those.
+"""
+
+from specviz.plots.speedups import acceptance_figure, heat_map_figure, speedup_figure
+from specviz.plots.trace_figures import confidence_figure, run_lengths_figure, time_figure, timeline_figure
+
+__all__ = [
+    "acceptance_figure",
+    "confidence_figure",
+    "heat_map_figure",
+    "run_lengths_figure",
+    "speedup_figure",
+    "time_figure",
+    "timeline_figure",
+]

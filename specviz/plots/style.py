@@ -1,0 +1,99 @@
+"""The look that all figures share.
+
+Hues are of middle lightness, so that they stand out from a light page as from a dark one. Colour never carries a
+meaning alone: a status also has a symbol, where a number comes from is also a dash or a hatching.
+"""
+
+import html
+import textwrap
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from specviz.trace import PairInfo
+
+DRAFT, TARGET, OTHER = "#8f6fce", "#2d8bc0", "#8a8781"
+RULE = "rgba(128, 128, 128, 0.25)"
+SERIES = (DRAFT, "#b5791c", "#c2517f", "#5b8f3c", TARGET, OTHER)  # lines side by side
+
+MEASURED, REPLAYED, MODELLED = "measured", "replayed", "modelled"
+DASHES = {MEASURED: "solid", REPLAYED: "dash", MODELLED: "dot"}
+PATTERNS = {MEASURED: "", REPLAYED: "/", MODELLED: "."}  # of bars
+
+SUBTITLE_WIDTH = 62  # characters, so that it fits a phone
+
+
+@dataclass(frozen=True)
+class StatusLook:
+    """Colour, glyph (legend) and marker symbol of a status."""
+
+    colour: str
+    glyph: str
+    symbol: str
+
+
+STATUSES = {
+    "accepted": StatusLook("#009E73", "✓", "circle"),
+    "rejected": StatusLook("#D55E00", "✕", "x"),
+    "discarded": StatusLook("#999999", "–", "line-ew-open"),
+    "withheld": StatusLook("#8a8781", "○", "circle-open-dot"),
+    "correction": StatusLook("#E69F00", "↺", "diamond"),
+    "bonus": StatusLook("#0072B2", "+", "cross"),
+}
+
+
+def plain(text: str) -> str:
+    """`text` such that plotly shows it as it is; it takes some tags and entities of HTML for markup."""
+    return html.escape(text, quote=False)
+
+
+def colour_with_alpha(colour: str, alpha: float) -> str:
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {alpha})"
+
+
+def describe_pair(pair: PairInfo) -> str:
+    """The models with their precisions, and the device."""
+    models = (
+        f"{pair.target or 'target'} ({pair.target_precision}) with {pair.draft or 'draft'} ({pair.draft_precision})"
+    )
+    return f"{models} on {pair.device or 'an unnamed device'}"
+
+
+def prompts(number: int) -> str:
+    return f"{number} prompt{'s' * (number != 1)}"
+
+
+def new_figure(title: str, origin: str, about: list[str], x: str, y: str) -> go.Figure:
+    """An empty figure in the common style.
+
+    Args:
+        origin: measured, replayed or modelled; opens the subtitle.
+        about: further facts for the subtitle: models, device, number of prompts. Shown as plain text.
+        x: title of the horizontal axis.
+        y: title of the vertical axis.
+    """
+    lines = textwrap.wrap(" · ".join([origin.capitalize(), *dict.fromkeys(about)]), SUBTITLE_WIDTH)
+    axis = {"gridcolor": RULE, "zerolinecolor": RULE, "linecolor": RULE, "automargin": True}
+    return go.Figure(
+        layout={
+            "title": {
+                "text": plain(title),
+                "subtitle": {"text": "<br>".join(map(plain, lines)), "font": {"size": 12}},
+                "x": 0,
+                "xref": "paper",
+                "y": 1,
+                "yref": "container",
+                "yanchor": "top",
+                "pad": {"t": 8},
+            },
+            "xaxis": {**axis, "title": {"text": x}},
+            "yaxis": {**axis, "title": {"text": y}},
+            "margin": {"l": 8, "r": 8, "t": 48 + 17 * len(lines), "b": 8},
+            "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "hoverlabel": {"align": "left"},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)"},
+        }
+    )

@@ -1,0 +1,183 @@
+"""Figures about one generation: its rounds in time, run lengths, confidences, where the time goes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import plotly.graph_objects as go
+
+from specviz.analysis.prediction import Prediction, RoundTimes
+from specviz.plots.style import (
+    DRAFT,
+    MODELLED,
+    OTHER,
+    PATTERNS,
+    STATUSES,
+    TARGET,
+    colour_with_alpha,
+    describe_pair,
+    new_figure,
+    plain,
+)
+from specviz.trace import PairInfo, Trace
+
+OUTCOMES = ("accepted", "rejected", "discarded", "rightly withheld", "wrongly withheld", "withheld, untested")
+
+
+def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
+    """Rounds on the clock: each model's work as spans in its own lane.
+
+    Args:
+        times: of each round, from `measured_round_times` or `round_times`.
+    """
+    about = [describe_pair(times.pair), _extent(trace)]
+    if times.origin == MODELLED:
+        about.insert(0, f"rounds {trace.run.origin}, times from the cost model")
+    figure = new_figure("Rounds in time", times.origin, about, "time (ms)", "")
+    spans = np.nan_to_num(np.stack([times.draft, times.verify, times.overhead])) * 1e3
+    ends = np.cumsum(spans.T.ravel()).reshape(-1, 3).T
+    rounds = trace.rounds
+    details = np.stack([rounds[name] for name in ("round", "draft_steps", "proposed", "accepted", "emitted")], axis=-1)
+    for lane, colour, length, end in zip(
+        ("draft", "target", "overhead"), (DRAFT, TARGET, OTHER), spans, ends, strict=True
+    ):
+        figure.add_bar(
+            x=length,
+            base=end - length,
+            y=[lane] * len(length),
+            orientation="h",
+            name=lane,
+            marker={"color": colour, "pattern": {"shape": PATTERNS[times.origin], "size": 4}, "line": {"width": 0}},
+            customdata=details,
+            hovertemplate="round %{customdata[0]}: %{x:.2f} ms<br>%{customdata[1]} draft steps, %{customdata[2]} "
+            "proposed<br>%{customdata[3]} accepted, %{customdata[4]} emitted<extra>" + lane + "</extra>",
+        )
+    figure.update_layout(barmode="overlay", bargap=0.35, showlegend=False)
+    figure.update_yaxes(categoryorder="array", categoryarray=["overhead", "target", "draft"])
+    return figure
+
+
+def run_lengths_figure(trace: Trace) -> go.Figure:
+    """Tokens proposed and accepted in each round."""
+    rounds = trace.rounds
+    origin = trace.run.origin
+    figure = new_figure("Proposed and accepted per round", origin, _about(trace), "round", "tokens")
+    accepted = STATUSES["accepted"]
+    figure.add_bar(
+        x=rounds["round"],
+        y=rounds["proposed"],
+        name="proposed",
+        marker={"color": colour_with_alpha(DRAFT, 0.15), "line": {"color": DRAFT, "width": 1.5}},
+        customdata=rounds["stop_reason"],
+        hovertemplate="round %{x}: %{y} proposed<br>drafting ended by %{customdata}<extra></extra>",
+    )
+    figure.add_bar(
+        x=rounds["round"],
+        y=rounds["accepted"],
+        name=f"{accepted.glyph} accepted",
+        marker={"color": accepted.colour},
+        hovertemplate="round %{x}: %{y} accepted<extra></extra>",
+    )
+    figure.update_layout(barmode="overlay", bargap=0.15)
+    return figure
+
+
+def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -> go.Figure:
+    """Every draft step by its confidence and what became of it, a lane an outcome.
+
+    Args:
+        texts: the text of a token id, for hovering; shown as plain text.
+    """
+    origin = trace.run.origin
+    figure = new_figure("Confidence and what became of it", origin, _about(trace), "confidence", "")
+    steps = trace.steps
+    outcomes = _outcomes(steps)
+    order = np.arange(len(outcomes))
+    for lane, name in enumerate(reversed(OUTCOMES)):
+        rows = np.flatnonzero(outcomes == name)
+        look = STATUSES["withheld" if "withheld" in name else name]
+        tokens = steps["token"][rows].tolist()
+        shown = [plain(repr(texts(token))) if texts else f"token {token}" for token in tokens]
+        # Scatter within the lane by a fixed irrational step, so that points do not hide each other.
+        jitter = (order[rows] * 0.6180339887 % 1 - 0.5) * 0.6
+        figure.add_scatter(
+            x=steps["confidence"][rows],
+            y=lane + jitter,
+            mode="markers",
+            name=f"{look.glyph} {name}: {len(rows)}",
+            marker={
+                "color": look.colour,
+                "symbol": "star-diamond-open" if name == "wrongly withheld" else look.symbol,
+                "size": 7,
+                "opacity": 0.8,
+                "line": {"color": look.colour, "width": 1.2},
+            },
+            customdata=np.array(
+                list(zip(shown, steps["position"][rows].tolist(), steps["round"][rows].tolist(), strict=True)), object
+            ).reshape(-1, 3),
+            hovertemplate="%{customdata[0]}<br>confidence %{x:.3f}<br>position %{customdata[1]}, "
+            "round %{customdata[2]}<extra></extra>",
+            showlegend=False,
+        )
+    ticks = [f"{STATUSES['withheld' if 'withheld' in name else name].glyph} {name}" for name in reversed(OUTCOMES)]
+    figure.update_yaxes(tickvals=list(range(len(OUTCOMES))), ticktext=ticks, zeroline=False)
+    figure.update_xaxes(range=[-0.02, 1.02])
+    threshold = trace.run.settings.get("policy", {}).get("threshold")
+    if threshold is not None:
+        figure.add_vline(x=threshold, line={"color": DRAFT, "width": 1.5}, annotation_text=f"τ = {threshold:.3f}")
+    return figure
+
+
+def time_figure(prediction: Prediction, pair: PairInfo, origin: str = MODELLED) -> go.Figure:
+    """Where the time goes: plain decoding against draft, wasted draft, verification and overhead.
+
+    Args:
+        prediction: of one generation or summed over several (scalars).
+        pair: what was priced or run.
+    """
+    figure = new_figure(
+        "Where the time goes", origin, [describe_pair(pair), f"{int(prediction.tokens)} tokens"], "time (s)", ""
+    )
+    parts = (
+        ("draft", prediction.draft_seconds - prediction.wasted_seconds, DRAFT, ""),
+        ("draft, wasted", prediction.wasted_seconds, colour_with_alpha(DRAFT, 0.4), "x"),
+        ("verify", prediction.verify_seconds, TARGET, ""),
+        ("overhead", prediction.overhead_seconds, OTHER, ""),
+    )
+    total = float(prediction.seconds)
+    for name, seconds, colour, pattern in parts:
+        share = float(seconds) / total if total else 0.0
+        figure.add_bar(
+            x=[float(seconds)],
+            y=["speculative"],
+            orientation="h",
+            name=f"{name} {share:.0%}",
+            marker={"color": colour, "pattern": {"shape": pattern, "size": 5}},
+            hovertemplate=f"{name}: %{{x:.3f}} s ({share:.1%})<extra></extra>",
+        )
+    figure.add_bar(
+        x=[float(prediction.plain_seconds)],
+        y=["plain"],
+        orientation="h",
+        name="plain decoding",
+        marker={"color": colour_with_alpha(TARGET, 0.5), "line": {"color": TARGET, "width": 1.5}},
+        hovertemplate="plain decoding: %{x:.3f} s<extra></extra>",
+    )
+    figure.update_layout(barmode="stack", bargap=0.4)
+    figure.update_yaxes(categoryorder="array", categoryarray=["plain", "speculative"])
+    return figure
+
+
+def _outcomes(steps) -> np.ndarray:
+    """The outcome of every draft step, "" for the target's."""
+    withheld = steps["status"] == "withheld"
+    known, agrees = steps["target_token"] >= 0, steps["target_token"] == steps["token"]
+    judged = np.where(known, np.where(agrees, "wrongly withheld", "rightly withheld"), "withheld, untested")
+    return np.where(withheld, judged, np.where(steps["source"] == "draft", steps["status"], ""))
+
+
+def _about(trace: Trace) -> list[str]:
+    return [describe_pair(trace.run.pair), _extent(trace)]
+
+
+def _extent(trace: Trace) -> str:
+    return f"1 prompt, {len(trace.run.output_ids)} tokens"
