@@ -3,6 +3,7 @@
 import streamlit as st
 
 from specviz.ui import query
+from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
 from specviz.ui.library import gallery_recording
 from specviz.ui.live_panel import live_panel, settled
@@ -44,6 +45,7 @@ def panel(name: str) -> None:
         measured=shown.measured,
     )
     query.put_into_link(item=name, tau=tau, gamma=max_draft)
+    trace_charts(shown, tau, max_draft)
 
 
 if choice:

@@ -75,20 +75,35 @@ class Card {
     return column;
   }
 
-  // `anchor`: a rectangle in the window.
+  // `anchor`: a rectangle in the window. Beside the text where there is a column for it, else under or over the token.
   place(anchor) {
     const frame = this.panel.getBoundingClientRect();
     const { offsetWidth, offsetHeight } = this.root;
-    const x = clamp(anchor.left - frame.left - 12, 4, frame.width - offsetWidth - 4);
-    const below = anchor.bottom + 8;
-    const fits = below + offsetHeight < window.innerHeight || anchor.top - offsetHeight - 8 < 0;
-    const y = (fits ? below : anchor.top - offsetHeight - 8) - frame.top;
+    const aside = this.panel.querySelector(".aside").getBoundingClientRect();
+    let x = aside.right - frame.left - offsetWidth;
+    let y = anchor.top - 40;
+    if (aside.left > frame.left + 100) {
+      const columns = this.panel.querySelector(".columns").getBoundingClientRect();
+      y = Math.max(columns.top, Math.min(y, window.innerHeight - offsetHeight - 12));
+    } else {
+      const below = anchor.bottom + 8;
+      const fits = below + offsetHeight < window.innerHeight || anchor.top - offsetHeight - 8 < 0;
+      x = clamp(anchor.left - frame.left - 12, 4, frame.width - offsetWidth - 4);
+      y = fits ? below : anchor.top - offsetHeight - 8;
+    }
     this.root.style.left = `${x.toFixed(0)}px`;
-    this.root.style.top = `${y.toFixed(0)}px`;
+    this.root.style.top = `${(y - frame.top).toFixed(0)}px`;
   }
 
   hide() {
     if (!this.pinnedTo) this.root.hidden = true;
+  }
+
+  // The token may have changed or gone.
+  refresh(show) {
+    if (!this.pinnedTo) return;
+    if (this.pinnedTo.isConnected) show(this.pinnedTo);
+    else this.unpin();
   }
 
   pin(node) {

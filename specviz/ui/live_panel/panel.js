@@ -136,6 +136,7 @@ class Panel {
     if (!same) {
       if (this.playback.open) this.playback.load(lookup, this.rounds);
       this.showReading();
+      this.card.refresh((token) => this.showCard(token));
     }
     this.shownStretch = stretch;
     this.shownData = this.data;

@@ -11,7 +11,10 @@ class TextReading {
   build(lookup) {
     this.lookup = lookup;
     this.tokens = lookup.recording.output.map((token, position) => {
-      const node = element("span", "tk", lookup.text(token));
+      const text = lookup.text(token);
+      const node = element("span", "tk", text);
+      // A single space may vanish where a line breaks, and its underline with it; indentation and line breaks may not.
+      if (/\n|\s\s|^\s+$/.test(text)) node.style.whiteSpace = "pre-wrap";
       node.dataset.position = position;
       node.tabIndex = -1;
       return node;
@@ -50,7 +53,9 @@ class TextReading {
       present?.node.remove();
       const node = element("span", "ghosts");
       for (let index = accepted; index < round.steps.length; index += 1) {
-        node.append(ghostOf(this.lookup, round, index));
+        const ghost = ghostOf(this.lookup, round, index);
+        if (ghost.dataset.status === "withheld") ghost.textContent = ghost.textContent.trim() || visible(ghost.textContent);
+        node.append(ghost);
       }
       this.tokens[position].before(node);
       this.ghosts.set(position, { key: round.key, node });
