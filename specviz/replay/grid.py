@@ -177,7 +177,7 @@ def _branches(recordings, wrong, limits, on_fail, longest):
     for column, recording in enumerate(recordings):
         rows = where[where[:, 0] == column, 1]
         starts, ends = recording.branch_offsets[rows], recording.branch_offsets[rows + 1]
-        lengths[first : first + len(rows)] = np.minimum(ends - starts, longest - 1)
+        lengths[first : first + len(rows)] = ends - starts
         for depth in range(longest - 1):
             there = starts + depth < ends
             lowest[depth, first : first + len(rows)][there] = recording.branch_confidence[(starts + depth)[there]]
@@ -186,7 +186,7 @@ def _branches(recordings, wrong, limits, on_fail, longest):
     above = np.zeros((len(where), limits.size), np.int32)
     for row in lowest:
         above += row[:, None] > limits
-    fails = above < lengths[:, None]
+    fails = above < lengths[:, None]  # or goes on beyond the longest draft, which comes to the same
 
     proposed = np.zeros((number, count, limits.size), np.int32)
     withheld = np.zeros((number, count, limits.size), bool)
@@ -257,7 +257,7 @@ def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
         "draft_steps": steps,
         "proposed": length,
         "withheld": withheld,
-        "two_token_steps": (kind == ALL_ACCEPTED) & (length > 0),
+        "two_token_steps": kind == ALL_ACCEPTED,
         "rejected": np.isin(kind, (REJECTED, REJECTED_AND_WITHHELD)),
         "ended": kind == ENDED_BY_DRAFT,
         "earlier_steps": steps * (steps - 1) // 2,
