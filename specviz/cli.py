@@ -6,7 +6,6 @@ A sentence on standard error and exit status 2 mean that something the user gave
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -48,6 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_record(commands)
+    _add_sweep(commands)
     _add_distill(commands)
     _add_bench(commands)
     return parser
@@ -125,12 +126,13 @@ def _add_setting_options(parser: argparse.ArgumentParser) -> None:
 def _load(options: argparse.Namespace):
     from specviz.models.loading import load_pair
 
+    precision = _precision(options)
     with stage_progress() as report:
         pair = load_pair(
             options.target,
             options.draft,
-            options.precision,
-            options.draft_precision or options.precision,
+            precision,
+            options.draft_precision or precision,
             options.device,
             progress=report,
         )
@@ -139,8 +141,14 @@ def _load(options: argparse.Namespace):
     return pair
 
 
+def _precision(options: argparse.Namespace) -> str:
+    from specviz.models.precision import natural_precision
+
+    return natural_precision(options.device) if options.precision == "auto" else options.precision
+
+
 class stage_progress:
-    """A progress bar that follows (stage, done, total) reports; done and total are None where nothing can be counted."""
+    """A progress bar for (stage, done, total) reports; done and total are None where nothing can be counted."""
 
     def __enter__(self) -> Callable[[str, float | None, float | None], None]:
         self._bar = Progress(
@@ -303,6 +311,121 @@ def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]
     return table
 
 
+# --- record and sweep ----------------------------------------------------------------------------------------------
+
+
+def _add_record(commands) -> None:
+    parser = commands.add_parser(
+        "record",
+        help="record a set of prompts, with the pair's cost model, into one Parquet file",
+        description="Record prompts so that every threshold and draft length can be replayed without a model. "
+        "Finished prompts are kept beside the output file; the same command goes on after an interruption.",
+    )
+    parser.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="text (a prompt a line) or JSONL with prompt or turns"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
+    parser.add_argument("-n", "--max-new-tokens", type=int, default=128, help="most tokens to generate (default 128)")
+    parser.add_argument("-g", "--max-draft", type=int, default=16, help="longest draft length to cover (default 16)")
+    parser.add_argument("--exact", action="store_true", help="every draft step in a pass of the engine's own shape")
+    parser.add_argument("--raw", action="store_true", help="continue the texts as they are, without the chat template")
+    parser.add_argument("--no-cost-model", action="store_true", help="skip the calibration of times")
+    _add_engine_options(parser)
+    _add_pair_options(parser)
+    parser.set_defaults(command=record)
+
+
+def record(options: argparse.Namespace) -> int:
+    """`record`: a recording set of many prompts."""
+    import shutil
+    import signal
+
+    from specviz.analysis.calibrated import cost_model
+    from specviz.analysis.prompts import default_prompts, load_prompts
+    from specviz.engine.calibration import calibrate
+    from specviz.engine.engine import DEFAULT_MAX_DRAFT, Engine
+    from specviz.engine.record_many import record_many
+    from specviz.trace import write_recordings
+
+    prompts = load_prompts(options.prompts) if options.prompts else default_prompts()
+    engine = Engine(
+        _load(options), pass_mode=options.pass_mode, widest_draft=DEFAULT_MAX_DRAFT, compiled=options.compile
+    )
+    asked_to_stop = []
+    previous = signal.signal(signal.SIGINT, lambda *_: asked_to_stop.append(True))
+    try:
+        with stage_progress() as report:
+            made = record_many(
+                engine,
+                prompts,
+                _parts_folder(options.out),
+                max_new_tokens=options.max_new_tokens,
+                max_draft=options.max_draft,
+                method="exact" if options.exact else "fast",
+                chat=False if options.raw else None,
+                stopped=lambda: bool(asked_to_stop),
+                progress=report,
+            )
+            for prompt, why in made.failures.items():
+                errors.print(f"Prompt {prompt} was left out: {why}", markup=False)
+            if not made.complete:
+                raise KeyboardInterrupt
+            if made.recordings is None:
+                raise SpecVizError("No prompt could be recorded; see the reasons above.")
+            recordings = made.recordings
+            if not options.no_cost_model:
+                spans = [(len(r.prompt_ids), len(r.prompt_ids) + len(r.output_ids)) for r in recordings.recordings]
+                shortest, longest = min(first for first, _ in spans), max(last for _, last in spans)
+                samples = calibrate(
+                    engine,
+                    contexts=(shortest, (shortest + longest) // 2, longest),
+                    max_draft=options.max_draft,
+                    stopped=lambda: bool(asked_to_stop),
+                    progress=lambda stage, share: report(stage, share, 1.0),
+                )
+                recordings = recordings.with_cost_model(cost_model(samples).to_json())
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    write_recordings(recordings, options.out)
+    shutil.rmtree(_parts_folder(options.out), ignore_errors=True)
+    console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
+    return 1 if made.failures else 0
+
+
+def _parts_folder(out: Path) -> Path:
+    return out.with_name(f"{out.name}.parts")
+
+
+def _add_sweep(commands) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="every threshold and draft length of a recording set, priced with its cost model",
+        description="Replay a recording set over thresholds and draft lengths; no model runs.",
+    )
+    parser.add_argument("recordings", type=Path, metavar="FILE.parquet")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the whole table")
+    parser.add_argument("--keep", action="store_true", help="propose the token that fails the threshold, then stop")
+    parser.set_defaults(command=sweep)
+
+
+def sweep(options: argparse.Namespace) -> None:
+    """`sweep`: the table of a recording set."""
+    from specviz.analysis.cost_model import CostModel
+    from specviz.analysis.curves import grid
+    from specviz.analysis.report import describe, sweep_table, write_table
+    from specviz.trace import read_recordings
+
+    recordings = read_recordings(options.recordings)
+    if recordings.cost_model is None:
+        raise SpecVizError(f"{options.recordings} has no cost model; record it again without --no-cost-model.")
+    cost = CostModel.from_json(recordings.cost_model)
+    cells = grid(recordings.recordings, cost, on_fail="keep" if options.keep else "drop")
+    console.print(describe(cells), markup=False)
+    if options.csv:
+        write_table(sweep_table(cells), options.csv)
+        console.print(f"Table written to {options.csv}", markup=False)
+
+
 # --- distill -------------------------------------------------------------------------------------------------------
 
 
@@ -310,21 +433,46 @@ def _add_distill(commands) -> None:
     parser = commands.add_parser(
         "distill",
         help="make a draft for a target: data, training, evaluation",
-        description="Distil a small draft from any causal language model, resumably.",
+        description="Distil a small draft from a causal language model: the target writes texts, a few of its own "
+        "layers learn to foretell them. The same command goes on after an interruption.",
     )
-    parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="folder for data, checkpoints and the finished draft",
-    )
+    parser.add_argument("--target", default="builtin-target", help="hub id or folder with safetensors weights")
+    parser.add_argument("--out", required=True, type=Path, help="folder of the draft")
+    parser.add_argument("--layers", help="target layers to start from, such as 0,1,2,3 (default: the first four)")
+    parser.add_argument("--head-size", type=int, default=12288, help="tokens the draft can produce (default 12288)")
+    parser.add_argument("--texts", type=int, default=4000, help="texts the target writes (default 4000)")
+    parser.add_argument("--steps", type=int, default=4000, help="training steps (default 4000)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
     parser.set_defaults(command=distill)
 
 
 def distill(options: argparse.Namespace) -> None:
     """`distill`: data, training and evaluation in one resumable call."""
-    raise NotImplementedError
+    from specviz.models.distill.distill import distill as run_distillation
+    from specviz.models.distill.train import TrainSettings
+    from specviz.models.precision import resolve_device
+    from specviz.models.sources import BUILTIN_TARGET, find_model
+
+    with stage_progress() as report:
+        target = find_model(options.target, report).path if options.target == BUILTIN_TARGET else options.target
+        try:
+            layers = [int(layer) for layer in options.layers.split(",")] if options.layers else None
+        except ValueError as error:
+            raise SpecVizError(f"--layers is {options.layers!r}; give numbers such as 0,1,2,3.") from error
+        made = run_distillation(
+            target,
+            options.out,
+            layers=layers,
+            head_size=options.head_size,
+            texts=options.texts,
+            settings=TrainSettings(steps=options.steps, seed=options.seed),
+            device=resolve_device(options.device),
+            seed=options.seed,
+            progress=lambda p: report(f"{p.stage} {p.done}/{p.total} {p.note}", p.done, p.total),
+        )
+    if made is not None:
+        console.print(f"Draft written to {made.folder}; held-out agreement {made.agreement.rate():.3f}", markup=False)
 
 
 # --- bench ---------------------------------------------------------------------------------------------------------
@@ -334,18 +482,110 @@ def _add_bench(commands) -> None:
     parser = commands.add_parser(
         "bench",
         help="run a full measurement and print its table and verdict",
-        description="Measurements with verdicts.",
+        description="Measurements with verdicts; exit status 1 if a bar is not met.",
     )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
+
     replay = kinds.add_parser("replay", help="speed and memory of replaying whole grids")
     replay.set_defaults(command=bench_replay)
 
+    draft = kinds.add_parser("draft", help="agreement and acceptance of the built-in draft, by category")
+    _add_prompt_options(draft, 96)
+    draft.add_argument(
+        "--keep-answers", type=Path, metavar="DIR", help="keep the target's answers there, and reuse them"
+    )
+    draft.set_defaults(command=bench_draft)
+
+    exact = kinds.add_parser("exact", help="outputs and logits across all settings, and against generate")
+    _add_prompt_options(exact, 64)
+    exact.set_defaults(command=bench_exact)
+
+    engine = kinds.add_parser("engine", help="speed beside transformers' generate and assisted generation")
+    _add_prompt_options(engine, 48)
+    engine.add_argument("-t", "--threshold", type=float, default=0.5)
+    engine.add_argument("-g", "--max-draft", type=int, default=5)
+    engine.add_argument("--repeats", type=int, default=3)
+    engine.add_argument("--compile", action="store_true", help="measure compiled passes too")
+    engine.set_defaults(command=bench_engine)
+
+    predict = kinds.add_parser("predict", help="predicted against measured speedups over 12 settings")
+    _add_prompt_options(predict, 48)
+    predict.add_argument("--pass-mode", default="fast")
+    predict.add_argument("--repeats", type=int, default=1)
+    predict.set_defaults(command=bench_predict)
+
+
+def _add_prompt_options(parser: argparse.ArgumentParser, tokens: int) -> None:
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="default: the prompt set that comes with SpecViz")
+    parser.add_argument("--limit", type=int, metavar="N", help="use N prompts, spread evenly over the file")
+    parser.add_argument("-n", "--max-new-tokens", type=int, default=tokens, help=f"default {tokens}")
+    _add_pair_options(parser)
+
+
+def _prompt_ids(options: argparse.Namespace) -> list[list[int]]:
+    """The chosen prompts as the target is prompted with them."""
+    from specviz.analysis.prompts import default_prompts, load_prompts
+    from specviz.models.loading import encode_prompt, load_model
+
+    prompts = load_prompts(options.prompts) if options.prompts else default_prompts()
+    if options.limit:
+        prompts = prompts[:: max(1, len(prompts) // options.limit)][: options.limit]
+    with stage_progress() as report:
+        target = load_model(options.target, _precision(options), options.device, progress=report)
+    return [encode_prompt(target, prompt.text) for prompt in prompts]
+
+
+def _bench_pair(options: argparse.Namespace) -> dict:
+    return {
+        "target": options.target,
+        "draft": options.draft,
+        "precision": _precision(options),
+        "device": options.device,
+        "max_new_tokens": options.max_new_tokens,
+    }
+
 
 def bench_replay(options: argparse.Namespace) -> int:
-    from specviz.engine import bench_replay as bench
+    from specviz.engine import bench_replay as replay
 
-    return 0 if bench.run() else 1
+    return 0 if replay.run(say=console.print) else 1
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def bench_draft(options: argparse.Namespace) -> int:
+    from specviz.engine import bench_draft as draft
+
+    if options.prompts is None:
+        raise SpecVizError("bench draft needs --prompts: JSON lines with category and turns, such as Spec-Bench.")
+    every = max(1, 240 // options.limit) if options.limit else 1
+    return (
+        0 if draft.run(options.prompts, every=every, texts_folder=options.keep_answers, **_bench_pair(options)) else 1
+    )
+
+
+def bench_exact(options: argparse.Namespace) -> int:
+    from specviz.bench import exact
+
+    return 0 if exact.run(_prompt_ids(options), **_bench_pair(options)) else 1
+
+
+def bench_engine(options: argparse.Namespace) -> int:
+    from specviz.bench import engine
+
+    met = engine.run(
+        _prompt_ids(options),
+        threshold=options.threshold,
+        max_draft=options.max_draft,
+        repeats=options.repeats,
+        compiled=options.compile,
+        **_bench_pair(options),
+    )
+    return 0 if met else 1
+
+
+def bench_predict(options: argparse.Namespace) -> int:
+    from specviz.bench import predict
+
+    met = predict.run(
+        _prompt_ids(options), pass_mode=options.pass_mode, repeats=options.repeats, **_bench_pair(options)
+    )
+    return 0 if met else 1

@@ -104,6 +104,19 @@ def resolve_device(device: str) -> str:
     return f"cuda:{index or 0}"
 
 
+def natural_precision(device: str) -> str:
+    """The float precision this device computes in without emulating it: bf16 if it can, else fp32.
+
+    A CPU without bf16 instructions widens every product, which makes a wide pass cost many times a narrow one.
+    """
+    import torch
+
+    device = resolve_device(device)
+    if device.startswith("cuda"):
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "fp32"
+
+
 def precision_problem(precision: str, device: str) -> str | None:
     """Why this device cannot run this precision, in one sentence; None if it can.
 

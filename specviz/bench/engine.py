@@ -1,0 +1,159 @@
+"""`bench engine`: our plain and speculative decoding beside transformers' `generate`, in one process, interleaved.
+
+Compared at the same pair, precision, draft length and threshold: plain `generate`; `generate(assistant_model=...)` with
+the constant schedule and with transformers' own defaults; our plain decoding; ours speculative in pass modes `fast`
+and `invariant`; and, with `compiled`, our compiled passes. Beside them stands the memory-bandwidth limit: no decoding
+that reads the target's weights once per token can be faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+
+from specviz.bench.reporting import Verdicts, console, spread, table
+from specviz.engine.engine import Engine, Settings, observe_all
+from specviz.models.loading import load_pair
+from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
+from specviz.replay import ConfidenceThreshold
+
+
+def run(
+    prompts: Sequence[list[int]],
+    *,
+    target: str = BUILTIN_TARGET,
+    draft: str = BUILTIN_DRAFT,
+    precision: str = "fp32",
+    device: str = "auto",
+    threshold: float = 0.5,
+    max_draft: int = 5,
+    on_fail: str = "drop",
+    max_new_tokens: int = 48,
+    repeats: int = 3,
+    compiled: bool = False,
+) -> bool:
+    """Print the table and verdicts; whether every bar is met."""
+    theirs = load_pair(target, draft, precision, precision, device)  # untouched copies for transformers
+    ours = load_pair(target, draft, precision, precision, device)
+    fast = Engine(ours, pass_mode="fast")
+    invariant = Engine(ours, pass_mode="invariant", widest_draft=max_draft)
+    settings = Settings(ConfidenceThreshold(threshold, on_fail), max_draft, max_new_tokens)
+    keep = Settings(ConfidenceThreshold(threshold, "keep"), max_draft, max_new_tokens)
+
+    def generate(prompt: list[int], **arguments) -> int:
+        ids = torch.tensor([prompt], device=theirs.target.model.device)
+        output = theirs.target.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            eos_token_id=sorted(fast.eos_ids),
+            pad_token_id=min(fast.eos_ids),
+            **arguments,
+        )
+        return output.shape[1] - len(prompt)
+
+    def assisted(prompt: list[int], constant: bool) -> int:
+        config = theirs.draft.model.generation_config
+        config.num_assistant_tokens_schedule = "constant"
+        config.num_assistant_tokens = max_draft if constant else 20
+        config.assistant_confidence_threshold = threshold if constant else 0.4
+        return generate(prompt, assistant_model=theirs.draft.model)
+
+    def engine_run(events) -> int:
+        return len(observe_all(events, ()).output_ids)
+
+    ways: dict[str, Callable[[list[int]], int]] = {
+        "generate": generate,
+        "generate, assisted, constant": lambda p: assisted(p, True),
+        "generate, assisted, defaults": lambda p: assisted(p, False),
+        "ours, plain": lambda p: engine_run(fast.plain(p, max_new_tokens)),
+        "ours, speculative, fast": lambda p: engine_run(fast.speculative(p, settings)),
+        "ours, speculative, fast, keep": lambda p: engine_run(fast.speculative(p, keep)),
+        "ours, speculative, invariant": lambda p: engine_run(invariant.speculative(p, settings)),
+        "ours, speculative, fast, recorded": lambda p: len(fast.trace(p, settings).run.output_ids),
+    }
+    if compiled:
+        compiled_pair = load_pair(target, draft, precision, precision, device)
+        graph = Engine(compiled_pair, pass_mode="invariant", widest_draft=max_draft, compiled=True)
+        began = time.perf_counter()
+        graph.warm_up(prompts[0])
+        console.print(f"compiling took {time.perf_counter() - began:.0f} s")
+        ways["ours, plain, compiled"] = lambda p: engine_run(graph.plain(p, max_new_tokens))
+        ways["ours, speculative, compiled"] = lambda p: engine_run(graph.speculative(p, settings))
+
+    info = fast.pair_info()
+    console.print(
+        f"{ours.name}, {precision}, {info.device}; threshold {threshold}, draft length {max_draft}, {on_fail}; "
+        f"{len(prompts)} prompts, up to {max_new_tokens} new tokens, {repeats} repeats; whole calls, prefill included",
+        markup=False,
+    )
+    rates = _interleaved(ways, prompts, repeats)
+    shown = table(
+        "Tokens per second: median (quartiles) over repeats", "way", "tokens/s", "over generate", "over our plain"
+    )
+    for name, values in rates.items():
+        row = [
+            name,
+            spread(values, 1),
+            f"{_ratio(rates, name, 'generate'):.2f}",
+            f"{_ratio(rates, name, 'ours, plain'):.2f}",
+        ]
+        shown.add_row(*row)
+    weights = sum(p.nbytes for p in theirs.target.model.parameters())
+    bandwidth = memory_bandwidth(theirs.target.model.device)
+    shown.add_row(f"memory limit of plain decoding ({bandwidth / 1e9:.0f} GB/s)", f"{bandwidth / weights:.1f}", "", "")
+    console.print(shown)
+
+    verdicts = Verdicts()
+    plain = _ratio(rates, "ours, plain", "generate")
+    verdicts.check("eager plain no slower than generate", plain >= 1.0, f"{plain:.2f} ×")
+    recorded = 1 / _ratio(rates, "ours, speculative, fast, recorded", "ours, speculative, fast") - 1
+    verdicts.check("the trace recorder costs at most 2 %", recorded <= 0.02, f"{recorded:+.1%}")
+    if compiled:
+        plain_graph = _ratio(rates, "ours, plain, compiled", "generate")
+        verdicts.check("compiled plain at least 1.4 × generate", plain_graph >= 1.4, f"{plain_graph:.2f} ×")
+        best = max(("generate, assisted, constant", "generate, assisted, defaults"), key=lambda n: median(rates[n]))
+        speculative = _ratio(rates, "ours, speculative, compiled", best)
+        verdicts.check(
+            "compiled speculative at least 1.4 × assisted generation", speculative >= 1.4, f"{speculative:.2f} ×"
+        )
+    return verdicts.all_met
+
+
+def _interleaved(ways, prompts, repeats: int) -> dict[str, list[float]]:
+    """Tokens per second of each way, one figure per repeat over all prompts; the ways take turns on every prompt."""
+    for way in ways.values():
+        way(prompts[0])
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for repeat in range(repeats):
+        tokens = dict.fromkeys(ways, 0)
+        seconds = dict.fromkeys(ways, 0.0)
+        for prompt in prompts:
+            for name, way in ways.items():
+                began = time.perf_counter()
+                tokens[name] += way(prompt)
+                seconds[name] += time.perf_counter() - began
+        for name in ways:
+            rates[name].append(tokens[name] / seconds[name])
+        console.print(f"repeat {repeat + 1} of {repeats} done")
+    return rates
+
+
+def _ratio(rates: dict[str, list[float]], name: str, baseline: str) -> float:
+    """Median over repeats of one way's speed over another's in the same repeat."""
+    return median(a / b for a, b in zip(rates[name], rates[baseline], strict=True))
+
+
+def memory_bandwidth(device: torch.device, megabytes: int = 256) -> float:
+    """Bytes per second at which `device` reads memory: the best of several sums over a large array."""
+    values = torch.ones(megabytes * 250_000, device=device)
+    best = float("inf")
+    for _ in range(7):
+        began = time.perf_counter()
+        values.sum().item()
+        best = min(best, time.perf_counter() - began)
+    return values.nbytes / best

@@ -1,0 +1,92 @@
+"""The command line on a small pair saved to disk: what it prints and writes, and a sentence for every wrong input."""
+
+import pandas as pd
+import pytest
+import tiny_models
+
+from specviz import cli
+from specviz.trace import read_recordings, read_trace_csv
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    target, draft = tiny_models.save_pair(tmp_path_factory.mktemp("pair"), "llama")
+    return ["--target", str(target), "--draft", str(draft), "--precision", "fp32"]
+
+
+def run(arguments, capsys):
+    status = cli.main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_run_prints_a_summary_and_writes_the_trace(pair, tmp_path, capsys):
+    status, out, _ = run(["run", "the cat", *pair, "-n", "24", "-t", "0.3", "--csv", str(tmp_path / "t")], capsys)
+    assert status == 0
+    for words in ("tokens per target pass", "acceptance rate", "measured speedup", "plain decoding"):
+        assert words in out
+    trace, _ = read_trace_csv(tmp_path / "t")
+    assert len(trace.run.output_ids) == 24
+    assert trace.run.prompt == "the cat"
+    rounds = pd.read_csv(tmp_path / "t" / "rounds.csv")
+    assert rounds["emitted"].sum() == 24
+
+
+def test_record_then_sweep(pair, tmp_path, capsys):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("the cat\nthe dog sat\n")
+    out = tmp_path / "set.parquet"
+    status, printed, _ = run(["record", "--prompts", str(prompts), "--out", str(out), *pair, "-n", "16"], capsys)
+    assert status == 0 and "2 prompts recorded" in printed
+    recordings = read_recordings(out)
+    assert [r.prompt for r in recordings.recordings] == ["the cat", "the dog sat"]
+    assert recordings.cost_model is not None
+    assert not list(tmp_path.glob("*.parts"))
+    status, printed, _ = run(["sweep", str(out), "--csv", str(tmp_path / "sweep.csv")], capsys)
+    assert status == 0 and "Best here" in printed
+    assert len(pd.read_csv(tmp_path / "sweep.csv")) > 16
+
+
+def test_one_bad_prompt_is_reported_and_the_rest_recorded(pair, tmp_path, capsys):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text(f"the cat\n{'long ' * 300}\nthe dog\n")
+    out = tmp_path / "set.parquet"
+    status, _, complaint = run(
+        ["record", "--prompts", str(prompts), "--out", str(out), *pair, "-n", "8", "--no-cost-model"], capsys
+    )
+    assert status == 1 and "was left out" in complaint
+    assert len(read_recordings(out).recordings) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", ""], "prompt is empty"),
+        (["run", "  \n"], "prompt is empty"),
+        (["run", "x", "-g", "0"], "draft length is 0"),
+        (["run", "x", "-t", "1.5"], "between 0 and 1"),
+        (["run", "x", "-t", "nan"], "between 0 and 1"),
+        (["run", "x", "-n", "0"], "at least 1"),
+        (["run", "x", "--pass-mode", "quick"], "pass mode"),
+        (["run", "long " * 300], "shorten"),
+        (["run", "x", "--precision", "fp8"], "precision"),
+        (["run", "x", "--target", "/no/such/folder"], "/no/such/folder"),
+        (["record", "--prompts", "/no/such/file", "--out", "x.parquet"], "/no/such/file"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_status_2(arguments, words, pair, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = set(arguments)
+    options = [o for name, value in zip(pair[::2], pair[1::2], strict=True) if name not in given for o in (name, value)]
+    status, _, complaint = run([*arguments, *options], capsys)
+    assert status == 2
+    assert words in " ".join(complaint.split())
+    assert "Traceback" not in complaint
+    assert not list(tmp_path.iterdir()), "something half-written was left behind"
+
+
+def test_a_corrupt_recording_set_is_a_sentence(tmp_path, capsys):
+    broken = tmp_path / "set.parquet"
+    broken.write_bytes(b"PAR1 this is no parquet file")
+    status, _, complaint = run(["sweep", str(broken)], capsys)
+    assert status == 2 and "Traceback" not in complaint
