@@ -352,7 +352,13 @@ def record(options: argparse.Namespace) -> int:
         _load(options), pass_mode=options.pass_mode, widest_draft=DEFAULT_MAX_DRAFT, compiled=options.compile
     )
     asked_to_stop = []
-    previous = signal.signal(signal.SIGINT, lambda *_: asked_to_stop.append(True))
+
+    def stop_soon(*_: object) -> None:
+        if asked_to_stop:
+            raise KeyboardInterrupt
+        asked_to_stop.append(True)
+
+    previous = signal.signal(signal.SIGINT, stop_soon)
     try:
         with stage_progress() as report:
             made = record_many(

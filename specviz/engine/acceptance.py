@@ -21,7 +21,7 @@ class Verdict:
 
 
 class GreedyRule:
-    """Accept what equals the target's arg max: the output is that of greedy decoding (Leviathan et al. 2023, sec. 2)."""
+    """Accept what equals the target's arg max: the output is that of greedy decoding (Leviathan et al. 2023)."""
 
     name = "greedy"
     claim = "lossless"

@@ -23,7 +23,7 @@ class DraftStep:
 
 @dataclass(frozen=True, slots=True)
 class DraftStopped:
-    """The draft phase of a round is over. `reason` is one of DESIGN's stop reasons, `proposal` what goes to verification."""
+    """The draft phase of a round is over: `reason` says why, `proposal` is what goes to verification."""
 
     round: int
     reason: str

@@ -165,5 +165,11 @@ def compile_pass(forward, device: torch.device):
     cache on disk.
     """
     if device.type == "cuda":
-        return torch.compile(forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
+        graph = torch.compile(forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
+
+        def replay_graph(*arguments):
+            torch.compiler.cudagraph_mark_step_begin()
+            return graph(*arguments).clone()  # the graph's own output is overwritten by its next replay
+
+        return replay_graph
     return torch.compile(forward, fullgraph=True, dynamic=False, options={"freezing": True})

@@ -1,0 +1,53 @@
+"""What the engine measures: shapes and plausibility (never a limit on time), and its way into a cost model."""
+
+import numpy as np
+import pytest
+import tiny_models
+from engine_helpers import loaded_pair
+
+from specviz.analysis.calibrated import cost_model
+from specviz.analysis.prediction import predict
+from specviz.engine.calibration import calibrate
+from specviz.engine.engine import Engine, Settings
+from specviz.engine.measurement import measure
+from specviz.errors import SpecVizError
+from specviz.replay import ConfidenceThreshold
+
+
+@pytest.mark.parametrize(("pass_mode", "widths"), [("fast", (1, 2, 3, 4, 5)), ("invariant", (5,))])
+def test_samples_make_a_cost_model_that_prices_a_trace(pass_mode, widths):
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode=pass_mode, widest_draft=4)
+    samples = calibrate(engine, contexts=(4, 20, 40), max_draft=4, repeats=3)
+    assert samples.widths == widths
+    assert samples.target_pass.shape == (len(widths), 3, 3)
+    assert samples.draft_step.shape == (2, 3, 3) and samples.plain_step.shape == (3, 3)
+    assert (samples.target_pass > 0).all() and (samples.draft_step > 0).all()
+    trace = engine.trace([5, 6, 7, 8], Settings(ConfidenceThreshold(0.3), 4, 20))
+    price = predict(trace, cost_model(samples))
+    assert np.isfinite(price.speedup) and price.speedup > 0
+
+
+def test_calibration_leaves_the_engine_as_it_was():
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="invariant", widest_draft=4)
+    settings = Settings(ConfidenceThreshold(0.3), 4, 20)
+    before = engine.trace([5, 6, 7, 8], settings)
+    calibrate(engine, contexts=(4, 20), max_draft=4, repeats=1)
+    assert engine.trace([5, 6, 7, 8], settings).run.output_ids == before.run.output_ids
+
+
+def test_a_stopped_calibration_says_so():
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
+    with pytest.raises(SpecVizError, match="stopped"):
+        calibrate(engine, contexts=(4, 20), repeats=1, stopped=lambda: True)
+
+
+def test_measuring_runs_every_setting_beside_its_baseline():
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
+    settings = [Settings(ConfidenceThreshold(t), 4, 12) for t in (0.0, 0.5)]
+    measured = measure(engine, [[5, 6, 7], [8, 9]], settings, repeats=2)
+    assert len(measured.plain_seconds) == 2 and all(len(row) == 2 for row in measured.plain_seconds)
+    assert [len(traces) for traces in measured.traces] == [2, 2]
+    for row in range(2):
+        assert len(measured.speedups(row)) == 2 and min(measured.speedups(row)) > 0
+    outputs = {trace.run.output_ids for traces in measured.traces for trace in traces}
+    assert len(outputs) == 2, "one output per prompt, whatever the setting"
