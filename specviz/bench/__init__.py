@@ -1,1 +1,1 @@
-"""Full measurements, each with its table and a verdict: `python -m specviz bench KIND`. Called by the command line only."""
+"""Full measurements with tables and verdicts: `python -m specviz bench KIND`. Called by the command line only."""

@@ -34,8 +34,8 @@ def run(
     """Print 12 settings with predicted and measured speedup; whether the errors keep to the bars."""
     engine = Engine(load_pair(target, draft, precision, precision, device), pass_mode=pass_mode, widest_draft=8)
     console.print(
-        f"{engine.pair.name}, {precision}, pass mode {pass_mode}, {engine.pair_info().device}, {len(prompts)} prompts of "
-        f"{max_new_tokens} new tokens, {repeats} repeats; prefill excluded",
+        f"{engine.pair.name}, {precision}, pass mode {pass_mode}, {engine.pair_info().device}; {len(prompts)} prompts "
+        f"of {max_new_tokens} new tokens, {repeats} repeats; prefill excluded",
         markup=False,
     )
     longest = max(len(prompt) for prompt in prompts) + max_new_tokens

@@ -1,0 +1,114 @@
+"""Records the gallery anew: `python -m specviz.ui.gallery.make [FOLDER]`, on the built-in pair.
+
+The prompts are of kinds the draft was trained on and of kinds it was not, and none of them was in its training. What a
+recording holds is what happened, whichever way it turned out.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specviz.analysis.calibrated import cost_model
+from specviz.engine.calibration import calibrate
+from specviz.engine.engine import Engine
+from specviz.engine.recording import record
+from specviz.models.loading import encode_prompt, load_pair
+from specviz.models.precision import natural_precision
+from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
+from specviz.models.token_text import TokenText
+from specviz.trace import RecordingSet
+from specviz.ui.gallery import ItemInfo, gallery_folder, write_item
+
+NEW_TOKENS = 160
+PASSAGE = (
+    "The old tram depot at the edge of town stood empty for eleven years. Last spring a group of neighbours rented it "
+    "for one euro a month, swept out the broken glass and opened a repair workshop. On Saturdays people bring kettles, "
+    "radios and bicycles; volunteers show them how to mend things instead of throwing them away. The council first "
+    "feared noise and parked cars, but now plans to give the group a second hall."
+)
+
+
+@dataclass(frozen=True)
+class Planned:
+    name: str
+    prompt: str
+    info: ItemInfo
+
+
+PLAN = (
+    Planned(
+        "autumn-leaves",
+        "Explain to a child why leaves change colour in autumn.",
+        ItemInfo("Autumn leaves", "explanation", True, "A simple explanation, a kind of text the draft was made for."),
+    ),
+    Planned(
+        "rainy-tent",
+        "List six things that keep you dry in a tent when it rains all night.",
+        ItemInfo("A dry tent", "list", True, "Lists have a skeleton: the draft gets numbers and line breaks right."),
+    ),
+    Planned(
+        "lighthouse-seal",
+        "Tell me a bedtime story about a lighthouse keeper and a lost seal.",
+        ItemInfo("The lost seal", "story", True, "Stock phrases of a story are drafted, names and turns are not."),
+    ),
+    Planned(
+        "baker-rolls",
+        "A baker makes 24 rolls every hour and sells 17 of them. How many rolls are left after 5 hours?",
+        ItemInfo("The baker's rolls", "arithmetic", True, "Words of a sum are easy to foresee, its digits are not."),
+    ),
+    Planned(
+        "seconds-to-hours",
+        "Write a Python function that turns a number of seconds into hours, minutes and seconds.",
+        ItemInfo("Seconds to hours", "code", True, "Code: long certain stretches between short doubtful ones."),
+    ),
+    Planned(
+        "tram-depot",
+        f"Summarize: {PASSAGE}",
+        ItemInfo("The tram depot", "summary", True, "It copies from its passage, which a shallow draft finds hard."),
+    ),
+    Planned(
+        "zugfahrt",
+        "Translate German to English: Der letzte Zug nach Hamburg fährt heute wegen Bauarbeiten schon um neun Uhr ab.",
+        ItemInfo("The last train", "translation", False, "A foreign sentence: the draft hardly knows what to say."),
+    ),
+    Planned(
+        "customs-officer",
+        "Pretend to be a grumpy customs officer and question me about the contents of my suitcase.",
+        ItemInfo(
+            "The customs officer",
+            "role play",
+            False,
+            "Nothing to lean on, so the draft is seldom sure.",
+        ),
+    ),
+)
+
+
+def make(folder: Path) -> None:
+    """Record every planned item into `folder`, one cost model for all of them."""
+    precision = natural_precision("auto")
+    engine = Engine(load_pair(BUILTIN_TARGET, BUILTIN_DRAFT, precision, precision), pass_mode="fast")
+    encoded = {item.name: encode_prompt(engine.pair, item.prompt) for item in PLAN}
+    lengths = [len(ids) for ids in encoded.values()]
+    contexts = (min(lengths), max(lengths), max(lengths) + NEW_TOKENS)
+    costs = cost_model(calibrate(engine, contexts=contexts)).to_json()
+    token_text = TokenText(engine.pair.tokenizer)
+    for order, item in enumerate(PLAN):
+        recording = record(
+            engine,
+            encoded[item.name],
+            max_new_tokens=NEW_TOKENS,
+            prompt=item.prompt,
+            prompt_id=item.name,
+            category=item.info.kind,
+        )
+        agreed = (recording.draft_token == recording.output_ids).mean()
+        print(f"{item.name}: {len(recording.output_ids)} tokens, the draft agrees at {agreed:.2f}", flush=True)
+        recordings = RecordingSet([recording], costs)
+        write_item(item.name, replace(item.info, order=order), recordings, token_text.bytes_of, folder)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]) if len(sys.argv) > 1 else gallery_folder())
