@@ -143,7 +143,7 @@ def heat_map_figure(cells: SpeedupGrid) -> go.Figure:
         showlegend=True,
     )
     figure.update_xaxes(showgrid=False)
-    figure.update_yaxes(showgrid=False, dtick=1)
+    figure.update_yaxes(showgrid=False, dtick=1 if len(cells.max_drafts) <= 8 else 2)
     return figure
 
 
@@ -156,15 +156,30 @@ def acceptance_figure(curves: Mapping[str, SpeedupCurve]) -> go.Figure:
     )
     for number, (name, curve) in enumerate(curves.items()):
         found = metrics(curve.counts)
+        colour = SERIES[number % len(SERIES)]
+        common = {
+            "legendgroup": plain(name),
+            "hovertemplate": "τ = %{customdata:.3f}<br>%{x:.2f} proposed a round<br>%{y:.1%} accepted<extra></extra>",
+        }
         figure.add_scatter(
             x=found.mean_draft_length,
             y=found.acceptance_rate,
             customdata=curve.thresholds,
-            mode="lines+markers",
+            mode="lines",
             name=plain(name),
-            line={"color": SERIES[number % len(SERIES)], "dash": DASHES[REPLAYED], "width": 1},
-            marker={"size": 4},
-            hovertemplate="τ = %{customdata:.3f}<br>%{x:.2f} proposed a round<br>%{y:.1%} accepted<extra></extra>",
+            line={"color": colour, "dash": DASHES[REPLAYED], "width": 2},
+            **common,
+        )
+        tenths = [curve.at(threshold) for threshold in np.linspace(0, 1, 11)]
+        figure.add_scatter(
+            x=found.mean_draft_length[tenths],
+            y=found.acceptance_rate[tenths],
+            customdata=curve.thresholds[tenths],
+            mode="markers",
+            name=f"τ = 0, 0.1 … 1 of {plain(name)}",
+            showlegend=False,
+            marker={"color": colour, "size": 7, "symbol": number},
+            **common,
         )
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     figure.update_xaxes(rangemode="tozero")

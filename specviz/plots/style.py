@@ -20,7 +20,7 @@ MEASURED, REPLAYED, MODELLED = "measured", "replayed", "modelled"
 DASHES = {MEASURED: "solid", REPLAYED: "dash", MODELLED: "dot"}
 PATTERNS = {MEASURED: "", REPLAYED: "/", MODELLED: "."}  # of bars
 
-SUBTITLE_WIDTH = 62  # characters, so that it fits a phone
+SUBTITLE_WIDTH = 52  # characters, so that it fits a phone
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def new_figure(title: str, origin: str, about: list[str], x: str, y: str) -> go.
         x: title of the horizontal axis.
         y: title of the vertical axis.
     """
-    lines = textwrap.wrap(" · ".join([origin.capitalize(), *dict.fromkeys(about)]), SUBTITLE_WIDTH)
+    lines = textwrap.wrap(
+        " · ".join([origin.capitalize(), *dict.fromkeys(about)]), SUBTITLE_WIDTH, break_on_hyphens=False
+    )
     axis = {"gridcolor": RULE, "zerolinecolor": RULE, "linecolor": RULE, "automargin": True}
     return go.Figure(
         layout={
@@ -81,16 +83,16 @@ def new_figure(title: str, origin: str, about: list[str], x: str, y: str) -> go.
                 "text": plain(title),
                 "subtitle": {"text": "<br>".join(map(plain, lines)), "font": {"size": 12}},
                 "x": 0,
-                "xref": "paper",
+                "xref": "container",
                 "y": 1,
                 "yref": "container",
                 "yanchor": "top",
-                "pad": {"t": 8},
+                "pad": {"t": 8, "l": 8},
             },
             "xaxis": {**axis, "title": {"text": x}},
             "yaxis": {**axis, "title": {"text": y}},
             "margin": {"l": 8, "r": 8, "t": 48 + 17 * len(lines), "b": 8},
-            "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
+            "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top", "traceorder": "normal"},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "hoverlabel": {"align": "left"},
