@@ -492,7 +492,16 @@ def _add_bench(commands) -> None:
     )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
 
-    replay = kinds.add_parser("replay", help="speed and memory of replaying whole grids")
+    replay = kinds.add_parser("replay", help="replay against the engine, cost of recording, speed of whole grids")
+    _add_prompt_options(replay, 48)
+    replay.add_argument("--pass-mode", default="fast")
+    replay.add_argument("--exact", action="store_true", help="record exactly and ask for confidences equal to the bit")
+    replay.add_argument(
+        "--cost-tokens", type=int, default=256, help="tokens of the recording that is timed (default 256)"
+    )
+    replay.add_argument(
+        "--speed-only", action="store_true", help="only time grids on made-up recordings; no model runs"
+    )
     replay.set_defaults(command=bench_replay)
 
     draft = kinds.add_parser("draft", help="agreement and acceptance of the built-in draft, by category")
@@ -554,7 +563,19 @@ def _bench_pair(options: argparse.Namespace) -> dict:
 def bench_replay(options: argparse.Namespace) -> int:
     from specviz.engine import bench_replay as replay
 
-    return 0 if replay.run(say=console.print) else 1
+    fast_enough = replay.run(say=console.print)
+    if options.speed_only:
+        return 0 if fast_enough else 1
+    from specviz.bench import equality
+
+    equal = equality.run(
+        _prompt_ids(options),
+        pass_mode=options.pass_mode,
+        exact=options.exact,
+        cost_tokens=options.cost_tokens,
+        **_bench_pair(options),
+    )
+    return 0 if fast_enough and equal else 1
 
 
 def bench_draft(options: argparse.Namespace) -> int:

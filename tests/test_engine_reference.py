@@ -22,7 +22,7 @@ PROMPT = (3, 4)
 
 
 class ScriptedRunner:
-    """Stands in for a ModelRunner: its logits are looked up by the whole text, so a wrong rollback is a wrong answer."""
+    """Stands in for a ModelRunner: its logits are looked up by the whole text, so a wrong rollback shows."""
 
     device = torch.device("cpu")
 

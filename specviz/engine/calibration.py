@@ -16,7 +16,7 @@ from specviz.engine.acceptance import GreedyRule
 from specviz.engine.clock import clock_for
 from specviz.engine.decoding import never
 from specviz.engine.drafting import Drafter
-from specviz.engine.engine import Engine, Settings
+from specviz.engine.engine import DRAFT_WIDTH, Engine, Settings
 from specviz.engine.events import RoundCommitted
 from specviz.engine.runner import ModelRunner
 from specviz.errors import SpecVizError
@@ -116,15 +116,15 @@ class _Bench:
         generator = torch.Generator().manual_seed(0)
         size = min(1000, engine.pair.target.model.config.get_text_config().vocab_size)
         self._text = torch.randint(1, size, (contexts[-1] + _SPARE,), generator=generator).tolist()
-        longest = contexts[-1] + _SPARE
-        self.target = [self._begun(engine.target_runner, longest) for _ in contexts]
-        self.plain = [self._begun(engine.plain_runner, longest) for _ in contexts]
-        self._draft = [self._begun(engine.draft_runner, longest) for _ in contexts]
+        # each context in a cache of the size that a generation ending there would have
+        self.target = [self._begun(engine.target_runner, context) for context in contexts]
+        self.plain = [self._begun(engine.plain_runner, context) for context in contexts]
+        self._draft = [self._begun(engine.draft_runner, context) for context in contexts]
 
     @staticmethod
-    def _begun(runner: ModelRunner, longest: int) -> ModelRunner:
+    def _begun(runner: ModelRunner, context: int) -> ModelRunner:
         fork = runner.fork(runner.width)
-        fork.begin(longest)
+        fork.begin(context + DRAFT_WIDTH)
         return fork
 
     def prefill(self, progress: Callable[[str, float], None]) -> None:

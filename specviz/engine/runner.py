@@ -49,7 +49,6 @@ class ModelRunner:
         self.head = OutputHead(model)
         self.length = 0  # tokens in the cache
         self._cache: Cache | None = None
-        self._capacity = 0
         self._body = model.base_model
         if not compiled:  # inductor packs frozen weights itself
             pack_linear_layers(self._body)
@@ -77,10 +76,9 @@ class ModelRunner:
         if self.width is None:
             self._cache = DynamicCache()  # without the config, so that every layer keeps the whole text
             return
-        needed = math.ceil((max_length + self.width) / CAPACITY_STEP) * CAPACITY_STEP
-        if needed > self._capacity:
-            self._capacity = needed
-        self._cache = Cache(layers=[StaticLayer(self._capacity) for _ in range(self._number_of_layers)])
+        # decided by this generation alone: what ran before it must not change its passes
+        capacity = math.ceil((max_length + self.width) / CAPACITY_STEP) * CAPACITY_STEP
+        self._cache = Cache(layers=[StaticLayer(capacity) for _ in range(self._number_of_layers)])
 
     @property
     def _number_of_layers(self) -> int:

@@ -1,0 +1,75 @@
+"""A slice of every full measurement on a small saved pair: that it runs, what it prints, and that it can fail."""
+
+import pytest
+import tiny_models
+
+from specviz.bench import engine as bench_engine
+from specviz.bench import equality as bench_equality
+from specviz.bench import exact as bench_exact
+from specviz.bench import predict as bench_predict
+from specviz.engine.runner import ModelRunner
+from specviz.replay import replay
+
+PROMPTS = [[11, 7, 42, 99, 5], [5, 6, 7]]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    target, draft = tiny_models.save_pair(tmp_path_factory.mktemp("pair"), "llama")
+    return {"target": str(target), "draft": str(draft)}
+
+
+@pytest.fixture
+def few_settings(monkeypatch):
+    monkeypatch.setattr(bench_exact, "THRESHOLDS", (0.0, 0.6))
+    monkeypatch.setattr(bench_exact, "DRAFT_LENGTHS", (1, 16))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_exact_holds_on_a_small_pair(pair, few_settings, precision, capsys):
+    assert bench_exact.run(PROMPTS, **pair, precision=precision, max_new_tokens=16)
+    assert "NOT MET" not in capsys.readouterr().out
+
+
+def test_exact_fails_when_the_cache_is_not_rolled_back(pair, few_settings, monkeypatch, capsys):
+    real = ModelRunner.rollback
+
+    def forgetful(self, tokens):
+        real(self, tokens - 1 if self.width and tokens == self.width - 2 else tokens)
+
+    monkeypatch.setattr(ModelRunner, "rollback", forgetful)
+    try:
+        met = bench_exact.run(PROMPTS[:1], **pair, precision="fp32", max_new_tokens=16)
+    except (RuntimeError, IndexError, ValueError):
+        met = False  # the text and the cache have come apart so far that a pass fails
+    assert not met
+
+
+def test_replay_equals_the_engine_and_a_wrong_replay_does_not(pair, monkeypatch, capsys):
+    monkeypatch.setattr(bench_equality, "THRESHOLDS", (0.0, 0.4))
+    monkeypatch.setattr(bench_equality, "DRAFT_LENGTHS", (3,))
+    bench_equality.run(PROMPTS[:1], **pair, max_new_tokens=16, cost_tokens=16)
+    assert "met      replayed traces equal the engine's: 2 of 2" in capsys.readouterr().out
+    monkeypatch.setattr(bench_equality, "replay", lambda recording, policy, gamma: replay(recording, policy, gamma + 1))
+    bench_equality.run(PROMPTS[:1], **pair, max_new_tokens=16, cost_tokens=16)
+    assert "NOT MET  replayed traces" in capsys.readouterr().out
+
+
+def test_engine_compares_with_generate(pair, capsys):
+    bench_engine.run(PROMPTS, **pair, precision="fp32", max_new_tokens=8, max_draft=3, repeats=2)
+    printed = capsys.readouterr().out
+    for way in (
+        "generate, assisted, constant",
+        "generate, assisted, defaults",
+        "ours, plain",
+        "ours, speculative, fast",
+    ):
+        assert way in printed
+    assert "memory limit" in printed and "trace recorder" in printed
+
+
+def test_predict_lines_up_twelve_settings(pair, capsys):
+    bench_predict.run(PROMPTS, **pair, precision="fp32", max_new_tokens=12)
+    printed = capsys.readouterr().out
+    assert sum(line.lstrip().startswith("0.") and "%" in line for line in printed.splitlines()) == 12
+    assert "absolute error" in printed
