@@ -2,35 +2,21 @@
 
 import streamlit as st
 
+from specviz.errors import SpecVizError
 from specviz.ui import query
 from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
 from specviz.ui.library import gallery_recording
 from specviz.ui.live_panel import live_panel, settled
+from specviz.ui.own_prompt import finished_run, prompt_form, watch_run
+from specviz.ui.shown import Shown
 
 PANEL = "live-panel"
-
-items = list_items()
-st.title("What if the draft had to be surer?")
-st.caption(
-    "A small draft model guesses ahead, a large target model checks the guesses in one pass. "
-    "Drag the threshold and watch which guesses are made, and what that does to the speed."
-)
-
-choice = st.pills(
-    "Recording",
-    list(items),
-    format_func=lambda name: f"{items[name].title}{'' if items[name].known else ' ◦'}",
-    default=query.item_from_link(list(items)) or next(iter(items), None),
-    required=True,
-    key="item",
-    help="◦ marks kinds of text that the draft was not trained on. No prompt here was in its training.",
-)
+GALLERY, OWN = "From the gallery", "Your own prompt"
 
 
 @st.fragment
-def panel(name: str) -> None:
-    shown = gallery_recording(name)
+def panel(shown: Shown) -> None:
     first = st.session_state.setdefault("first-tau", query.tau_from_link())
     tau, max_draft = settled(PANEL, first, query.max_draft_from_link(shown.longest_draft))
     max_draft = min(max_draft, shown.longest_draft)
@@ -44,10 +30,53 @@ def panel(name: str) -> None:
         about=shown.about(),
         measured=shown.measured,
     )
-    query.put_into_link(item=name, tau=tau, gamma=max_draft)
+    query.put_into_link(tau=tau, gamma=max_draft)
     trace_charts(shown, tau, max_draft)
 
 
-if choice:
-    st.caption(items[choice].note)
-    panel(choice)
+def gallery() -> Shown | None:
+    items = list_items()
+    if not items:
+        st.info("The gallery is empty. Record a prompt of your own, or load a recording on the Data page.")
+        return None
+    name = st.pills(
+        "Recording",
+        list(items),
+        format_func=lambda name: f"{items[name].title}{'' if items[name].known else ' ◦'}",
+        default=query.item_from_link(list(items)) or next(iter(items)),
+        required=True,
+        key="item",
+        help="◦ marks kinds of text that the draft was not trained on. No prompt here was in its training.",
+    )
+    info = items[name]
+    kind = "a kind of text that the draft knows" if info.known else "a kind of text that the draft does not know"
+    st.caption(f"{info.kind.capitalize()}: {kind}. {info.note}")
+    query.put_into_link(item=name)
+    return gallery_recording(name)
+
+
+st.title("What if the draft had to be surer?")
+st.caption(
+    "A small draft model guesses ahead, a large target model checks the guesses in one pass. "
+    "Drag the threshold and watch which guesses are made, and what that does to the speed."
+)
+source = st.segmented_control(
+    "What to look at",
+    [GALLERY, OWN],
+    default=OWN if "run" in st.query_params else GALLERY,
+    required=True,
+    key="source",
+    label_visibility="collapsed",
+)
+try:
+    if source == OWN:
+        prompt_form()
+        watch_run()
+        shown = finished_run()
+    else:
+        shown = gallery()
+    if shown:
+        panel(shown)
+except SpecVizError as error:
+    st.error("This cannot be shown.")
+    st.text(str(error))

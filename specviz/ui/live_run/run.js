@@ -1,0 +1,33 @@
+// Rounds as they are committed. Each call brings all rounds so far; only the new ones are added.
+
+const drawn = new WeakMap();
+
+function token(text, status) {
+  const node = document.createElement("span");
+  node.className = status;
+  node.textContent = text;
+  return node;
+}
+
+export default function render({ data, parentElement }) {
+  const root = parentElement.querySelector(".run");
+  const text = root.querySelector(".text");
+  let state = drawn.get(root);
+  if (!state || state.key !== data.key || state.rounds > data.rounds.length) {
+    state = { key: data.key, rounds: 0, tokens: 0 };
+    drawn.set(root, state);
+    text.replaceChildren();
+  }
+  for (const round of data.rounds.slice(state.rounds)) {
+    for (const [word, status] of round.drafted) {
+      text.append(token(word, status));
+      if (status === "accepted") state.tokens += 1;
+    }
+    if (round.own) {
+      text.append(token(...round.own));
+      state.tokens += 1;
+    }
+  }
+  state.rounds = data.rounds.length;
+  root.querySelector(".count").textContent = `${state.tokens} tokens in ${state.rounds} rounds`;
+}

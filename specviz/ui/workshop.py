@@ -1,0 +1,210 @@
+"""The queue before the engine: one worker, one pair in memory, everybody waits for their turn.
+
+Sessions hand in a request and get a job, which they look at whenever they draw. A job belongs to whoever knows its id;
+ids cannot be guessed, and the id in the address bar is how a reloaded page finds its run again. Nothing here imports
+torch; the pair is loaded by `specviz.ui.running` when the first job needs it.
+"""
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import streamlit as st
+
+from specviz.analysis import CostModel
+from specviz.errors import SpecVizError
+from specviz.trace import Recording
+from specviz.ui.shown import Shown
+
+PAIRS_IN_MEMORY = 1
+JOBS_KEPT = 64
+WAITING, LOADING, RUNNING, MEASURING, FINISHED, STOPPED, FAILED = (
+    "waiting",
+    "loading",
+    "running",
+    "measuring",
+    "finished",
+    "stopped",
+    "failed",
+)
+
+
+@dataclass(frozen=True)
+class PairChoice:
+    """Which two models, each at which precision; sources as `specviz.models.sources.find_model` takes them."""
+
+    target: str
+    draft: str
+    target_precision: str = "bf16"
+    draft_precision: str = "bf16"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    pair: PairChoice
+    prompt: str
+    max_new_tokens: int
+    max_draft: int
+
+
+class RunningPair(Protocol):
+    """A loaded pair, as the worker uses it."""
+
+    memory_bytes: int
+
+    def record(
+        self,
+        request: RunRequest,
+        on_round: Callable[[dict], None],
+        stopped: Callable[[], bool],
+        progress: Callable[[str, float | None], None],
+    ) -> tuple[Recording, dict[int, str]]: ...
+
+    def measure_costs(
+        self, stopped: Callable[[], bool], progress: Callable[[str, float | None], None]
+    ) -> CostModel: ...
+
+
+Loader = Callable[[PairChoice, Callable[[str, float | None, float | None], None]], RunningPair]
+
+
+@dataclass(eq=False)
+class Job:
+    """One run. The worker writes, pages only read; `stop` is how they interrupt."""
+
+    request: RunRequest
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
+    state: str = WAITING
+    stage: str = ""
+    done: float | None = None  # of the stage: a share of 1, or bytes if `total` is known
+    total: float | None = None
+    rounds: list[dict] = field(default_factory=list)  # as they are committed, for the live view
+    shown: Shown | None = None
+    message: str = ""  # what went wrong
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    @property
+    def stop_asked(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def over(self) -> bool:
+        return self.state in (FINISHED, STOPPED, FAILED)
+
+    def report(self, stage: str, done: float | None = None, total: float | None = None) -> None:
+        self.stage, self.done, self.total = stage, done, total
+
+
+class Workshop:
+    """Runs jobs one after the other, in the order they came."""
+
+    def __init__(self, load: Loader, capacity: int = PAIRS_IN_MEMORY) -> None:
+        self._load, self._capacity = load, capacity
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._queue: list[Job] = []
+        self._pairs: OrderedDict[PairChoice, RunningPair] = OrderedDict()
+        self._costs: dict[PairChoice, CostModel] = {}
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, daemon=True, name="specviz-workshop").start()
+
+    def submit(self, request: RunRequest) -> Job:
+        job = Job(request)
+        with self._changed:
+            self._jobs[job.id] = job
+            self._queue.append(job)
+            for old in [key for key, kept in self._jobs.items() if kept.over][: max(0, len(self._jobs) - JOBS_KEPT)]:
+                del self._jobs[old]
+            self._changed.notify()
+        return job
+
+    def job(self, job_id: str | None) -> Job | None:
+        """The job of this id, if it is still kept."""
+        return self._jobs.get(job_id or "")
+
+    def jobs_before(self, job: Job) -> int:
+        """How many jobs come first, the one that is running included."""
+        with self._changed:
+            if job not in self._queue:
+                return 0
+            busy = sum(1 for kept in self._jobs.values() if kept.state in (LOADING, RUNNING, MEASURING))
+            return self._queue.index(job) + busy
+
+    def stop(self, job: Job) -> None:
+        """Stop a job at once if it waits, at its next token if it runs."""
+        job.stop()
+        with self._changed:
+            if job in self._queue:
+                self._queue.remove(job)
+                job.state = STOPPED
+
+    def memory_bytes(self) -> int:
+        """Of the weights in memory."""
+        return sum(pair.memory_bytes for pair in list(self._pairs.values()))
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue:
+                    self._changed.wait()
+                job = self._queue.pop(0)
+                job.state = LOADING
+            try:
+                self._run(job)
+            except SpecVizError as error:
+                job.message, job.state = str(error), STOPPED if job.stop_asked else FAILED
+            except MemoryError:
+                self._pairs.clear()
+                job.message = "The memory is full; choose a narrower precision or a smaller pair, then run again."
+                job.state = FAILED
+            except Exception as error:  # whatever libraries raise must not end the queue
+                self._pairs.clear()
+                job.message = (
+                    f"The run broke off ({type(error).__name__}: {str(error)[:160]}); "
+                    "run again, and if that does not help, choose another pair or precision."
+                )
+                job.state = FAILED
+
+    def _run(self, job: Job) -> None:
+        request = job.request
+        pair = self._loaded(job)
+        if job.stop_asked:
+            job.state = STOPPED
+            return
+        job.state = RUNNING
+        job.report("Reading the prompt")
+        recording, texts = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
+        cost = self._costs.get(request.pair)
+        job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, texts)
+        if cost is None and not job.stop_asked:
+            job.state = MEASURING
+            cost = self._costs[request.pair] = pair.measure_costs(lambda: job.stop_asked, job.report)
+            job.shown = replace(job.shown, name=f"run:{job.id}:priced", cost=cost, _packed={})
+        job.state = STOPPED if job.stop_asked else FINISHED
+
+    def _loaded(self, job: Job) -> RunningPair:
+        choice = job.request.pair
+        if choice not in self._pairs:
+            while len(self._pairs) >= self._capacity:
+                self._pairs.popitem(last=False)
+            job.report("Loading the pair")
+            self._pairs[choice] = self._load(choice, job.report)
+        self._pairs.move_to_end(choice)
+        return self._pairs[choice]
+
+
+@st.cache_resource(show_spinner=False)
+def workshop() -> Workshop:
+    """The one workshop of this server."""
+
+    def load(choice: PairChoice, report) -> RunningPair:
+        from specviz.ui.running import load_running_pair
+
+        return load_running_pair(choice, report)
+
+    return Workshop(load)

@@ -1,0 +1,178 @@
+"""The app in a real Chromium. Run alone with `pytest -m browser`, left out with `-m "not browser"`."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from sample_recordings import sample_recording, write_sample_gallery
+
+from specviz.replay import ConfidenceThreshold, replay
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parent.parent
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE = 60_000  # ms; slow machines may take their time, nothing here is timed
+
+# What the panel shows in its rounds reading: every token's status in order, and the rounds they belong to.
+READ_PANEL = """(root) => ({
+  tau: Number(root.dataset.tau), gamma: Number(root.dataset.gamma),
+  starts: [...root.querySelectorAll('.strip.rounds .round')].map((row) => Number(row.dataset.start)),
+  statuses: [...root.querySelectorAll('.strip.rounds [data-status]')].map((token) => token.dataset.status),
+})"""
+
+
+def read_panel(page):
+    return page.locator(".panel").evaluate(READ_PANEL)
+
+
+def wait_until(page, condition):
+    """Poll the panel until `condition` of what it shows is true; return what it shows."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not condition(shown := read_panel(page)):
+        assert time.monotonic() < deadline, shown
+        page.wait_for_timeout(30)
+    return shown
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gallery")
+    write_sample_gallery(folder, tokens=128)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(gallery):
+    """The address of the app on a free port, with the made-up gallery."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    command += ["--server.fileWatcherType", "none"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "SPECVIZ_GALLERY": str(gallery)}, stdout=subprocess.DEVNULL
+    )
+    address = f"http://localhost:{port}"
+    try:
+        for _ in range(240):
+            try:
+                urllib.request.urlopen(f"{address}/_stcore/health", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs `pip install playwright`")
+    with playwright.sync_playwright() as driver:
+        try:
+            chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        except playwright.Error as error:
+            pytest.skip(
+                f"no Chromium: install one, or run `playwright install chromium` ({str(error).splitlines()[0]})"
+            )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+    outside = []
+    page.on(
+        "request",
+        lambda r: outside.append(r.url) if not re.match(r"(https?|wss?)://localhost|blob:|data:", r.url) else None,
+    )
+    yield page
+    assert problems == []
+    assert outside == []
+    page.close()
+
+
+def open_panel(page, address):
+    page.goto(address)
+    page.wait_for_selector(".panel[data-tau]")
+    return page.locator(".slider").bounding_box()
+
+
+def expected(tau, gamma, tokens=128):
+    trace = replay(sample_recording(tokens, 0, 0.85), ConfidenceThreshold(tau), gamma)
+    return trace.rounds["start"].tolist(), trace.steps["status"].tolist()
+
+
+@pytest.mark.parametrize("gamma", [3, 8])
+def test_during_a_drag_the_statuses_on_screen_are_those_of_the_replay(page, server, gamma):
+    box = open_panel(page, f"{server}/?item=ocean&tau=0.3&gamma={gamma}")
+    page.click("button[data-reading=rounds]")
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    page.mouse.down()
+    seen = set()
+    for stop in (0.12, 0.41, 0.635, 0.88, 0.99):
+        page.mouse.move(box["x"] + stop * box["width"], middle, steps=8)
+        screen = wait_until(page, lambda shown: abs(shown["tau"] - stop) < 0.01)  # noqa: B023
+        assert screen["gamma"] == gamma
+        starts, statuses = expected(screen["tau"], gamma)
+        assert screen["starts"] == starts
+        assert screen["statuses"] == statuses
+        seen.add(tuple(statuses))
+    assert len(seen) == 5
+    page.mouse.up()
+    # Let go: the address and the charts follow.
+    page.wait_for_url(re.compile(rf"tau={screen['tau']:.6g}"))
+    page.get_by_text(f"at τ = {screen['tau']:.3f} and γ = {gamma}").wait_for()
+
+
+def test_text_from_models_and_prompts_stays_text(page, server):
+    open_panel(page, f"{server}/?item=ocean")
+    strip = page.locator(".strip.text")
+    text = strip.inner_text()
+    for literal in ("<script>alert(1)</script>", '=cmd("x")', "**bold** [x](http://y)", "⟨202e⟩שלום"):
+        assert literal in text
+    assert page.locator(".prompt-text").inner_text() == "Facts about the ocean, please. <b>&</b> =1+1"
+    assert page.locator(".panel script, .panel a, .panel b").count() == 0
+
+
+def test_keyboard_alone(page, server):
+    open_panel(page, f"{server}/?item=ocean&tau=0.5&gamma=5")
+    slider = page.locator(".slider")
+    slider.focus()
+    for key, tau in [("ArrowRight", 0.51), ("ArrowLeft", 0.5), ("End", 1), ("Home", 0)]:
+        page.keyboard.press(key)
+        page.locator(f'.slider[aria-valuenow="{tau:.4f}"]').wait_for()
+    before = read_panel(page)["tau"]
+    page.keyboard.press("n")
+    change = wait_until(page, lambda shown: shown["tau"] > before)["tau"]
+    assert expected(change, 5) != expected(before, 5)
+    assert expected(change - 1e-6, 5) == expected(before, 5)
+    assert "speedup" in slider.get_attribute("aria-valuetext")
+    page.locator(".strip.text").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator(".card").wait_for()
+    assert "confidence of the draft" in page.locator(".card").inner_text()
+    page.keyboard.press("Enter")
+    page.locator(".card.is-pinned").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".card").wait_for(state="hidden")
