@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from tiny_gguf import write_gguf
-from tiny_models import EOS, FAMILIES, VOCAB_SIZE, save_model, save_pair, tiny_pair, tiny_tokenizer
+from tiny_models import FAMILIES, VOCAB_SIZE, save_model, save_pair, tiny_pair, tiny_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     BitsAndBytesConfig,
@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from specviz.errors import SpecVizError
-from specviz.models import loading, precision, sources
+from specviz.models import loading, precision
 from specviz.models.loading import LoadedPair, encode_prompt, load_model, load_pair
 from specviz.models.precision import (
     PRECISIONS,
@@ -366,13 +366,3 @@ def test_layers_with_another_kind_of_memory_are_refused(tmp_path, llama):
     with pytest.raises(SpecVizError) as error:
         find_model(str(tmp_path / "m"))
     assert "rolled back" in sentence_of(error) or "cannot be read" in sentence_of(error)
-
-
-def test_without_network_a_hub_id_is_a_sentence(monkeypatch):
-    def unreachable(*_, **__):
-        raise sources.LocalEntryNotFoundError("cannot find the requested files in the disk cache\nand no connection")
-
-    monkeypatch.setattr(sources, "snapshot_download", unreachable)
-    with pytest.raises(SpecVizError) as error:
-        find_model("nobody/nothing")
-    assert "network" in sentence_of(error) and EOS not in sentence_of(error)

