@@ -12,6 +12,7 @@ from test_draft_model import VOCABULARY, tiny_target
 
 from specviz.errors import SpecVizError
 from specviz.models.distill import distill, topics
+from specviz.models.distill.copying import attention_scores, choose_layers, repeated_spans
 from specviz.models.distill.evaluate import Agreement, measure_agreement, read_questions
 from specviz.models.distill.generate import label_text, write_texts
 from specviz.models.distill.prompts import KINDS, Prompt, generate_prompts
@@ -185,6 +186,55 @@ def test_training_leaves_the_shared_embedding_and_the_heads_rows_alone():
     Trainer(draft, TrainSettings(steps=3, batch_tokens=64)).train(lambda: texts_of(target))
     assert torch.equal(target.get_input_embeddings().weight, embedding)
     assert torch.equal(draft.lm_head.rows.weight, rows)
+
+
+# Copying
+
+
+def test_layers_are_the_first_two_those_that_copy_and_then_early_ones():
+    induction = [0, 0, 0, 0, 0, 1.9, 1.2, 0.3]
+    previous = [0, 0.9, 0.5, 0.2, 0.8, 0.1, 0.95, 0]
+    assert choose_layers(induction, previous, 5) == (0, 1, 4, 5, 6)
+    assert choose_layers(induction, previous, 6) == (0, 1, 2, 4, 5, 6)
+    assert choose_layers(induction, previous, 2) == (0, 1)
+    assert choose_layers([0] * 8, previous, 3) == (0, 1, 2)
+    assert choose_layers([0, 0, 0.5], [0, 0, 0], 9) == (0, 1, 2)
+
+
+def test_an_attention_that_looks_back_by_one_scores_as_previous_token():
+    target = tiny_target()
+    induction, previous = attention_scores(target, length=8)
+    assert induction.shape == previous.shape == (4,)
+    assert target.config._attn_implementation == "sdpa"
+
+    class LooksBack(torch.nn.Module):
+        config = target.config
+        device = target.device
+
+        def set_attn_implementation(self, name):
+            pass
+
+        def forward(self, input_ids, **_):
+            length = input_ids.shape[1]
+            back = torch.eye(length).roll(-1, 1)[None, None].expand(4, 1, -1, -1)
+            to_follower = torch.eye(length).roll(-7, 1)[None, None].expand(4, 1, -1, -1)
+            return type("Output", (), {"attentions": (back, to_follower)})
+
+    induction, previous = attention_scores(LooksBack(), length=8)
+    assert (induction.tolist(), previous.tolist()) == ([0.0, 1.0], [1.0, 0.0])
+
+
+def test_repeated_spans_label_only_what_the_prompt_holds_already():
+    texts = texts_of(tiny_target())
+    made = repeated_spans(texts, list(range(3, 60)), 30, seed=1)
+    assert made
+    for text in made:
+        before, rest = text.ids[: text.prompt_len].tolist(), text.output_ids.tolist()
+        span = before[-2:] + rest
+        assert any(before[i : i + len(span)] == span for i in range(len(before) - len(span) + 1))
+        assert text.top_ids[:, 0].tolist() == rest
+    again = repeated_spans(texts, list(range(3, 60)), 30, seed=1)
+    assert [a.ids.tolist() for a in made] == [b.ids.tolist() for b in again]
 
 
 # Evaluation

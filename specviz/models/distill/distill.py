@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from specviz.errors import SpecVizError
 from specviz.models.distill.card import write_card
+from specviz.models.distill.copying import attention_scores, choose_layers, repeated_spans
 from specviz.models.distill.evaluate import Agreement, measure_agreement
 from specviz.models.distill.generate import TEMPERATURES, write_shards
 from specviz.models.distill.prompts import generate_prompts
@@ -55,8 +56,9 @@ def distill(
     out: str | Path,
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int = 5,
     head_size: int = 12288,
+    repeats: float = 0.2,
     texts: int = 4000,
     held_out_texts: int = 120,
     max_new_tokens: int = 200,
@@ -75,8 +77,9 @@ def distill(
     Args:
         target: a folder or hub id with safetensors weights, or a loaded model (then give `tokenizer` too).
         out: folder of the draft; it may exist only if it is empty or holds an earlier, unfinished distillation.
-        layers: which of the target's layers the draft starts from (default: the first four).
+        layers: which of the target's layers the draft starts from, or how many (then `choose_layers` picks them).
         head_size: tokens the reduced head has rows for.
+        repeats: made-up texts that teach copying (`repeated_spans`), per text of the target.
         texts: how many texts the target writes for training, each of up to `max_new_tokens` tokens.
         batch: texts written at a time.
         progress: called often; returning True stops, and `distill` returns None. Calling it again resumes.
@@ -96,12 +99,15 @@ def distill(
             raise SpecVizError(f"{name} is {value}: give a number of at least 1.")
     target, tokenizer = _load(target, tokenizer, device)
     count = target.config.get_text_config().num_hidden_layers
-    layers = tuple(layers) if layers is not None else tuple(range(min(4, count)))
+    if isinstance(layers, int):
+        layers = choose_layers(*attention_scores(target), layers) if layers > 0 else ()
+    layers = tuple(layers)
     if not layers or any(not 0 <= layer < count for layer in layers):
         raise SpecVizError(
             f"The target has layers 0 to {count - 1}: choose one or more of them for the draft, not {list(layers)}."
         )
-    work = _prepare(out, _recipe(target, layers, head_size, texts, max_new_tokens, settings, seed))
+    recipe = _recipe(target, layers, head_size, repeats, texts, max_new_tokens, settings, seed)
+    work = _prepare(out, recipe)
 
     stopped = False
 
@@ -130,7 +136,11 @@ def distill(
             save_checkpoint(trainer, checkpoint)
         return stop
 
-    trainer.train(lambda: train_texts, after_step=after_step)
+    def read_texts() -> list[LabelledText]:
+        made = int(repeats * len(train_texts))
+        return train_texts + repeated_spans(train_texts, head.tolist(), made, seed=seed + trainer.epoch)
+
+    trainer.train(read_texts, after_step=after_step)
     if stopped:
         return None
     save_checkpoint(trainer, checkpoint)
@@ -138,7 +148,6 @@ def distill(
     agreement = measure_agreement(
         finished, held_out, progress=lambda done, total: tell("evaluation", done, total) and None
     )
-    recipe = _recipe(target, layers, head_size, texts, max_new_tokens, settings, seed)
     save_draft(finished, out)
     write_card(out / "README.md", recipe, train_texts, {"Held-out prompts of the training kinds": agreement})
     return Distilled(out, finished, agreement)
@@ -202,6 +211,7 @@ def _recipe(
     target: PreTrainedModel,
     layers: Sequence[int],
     head_size: int,
+    repeats: float,
     texts: int,
     max_new_tokens: int,
     settings: TrainSettings,
@@ -211,6 +221,7 @@ def _recipe(
         "target": Path(str(target.name_or_path)).name or type(target).__name__,
         "layers": list(layers),
         "head_size": head_size,
+        "repeats": repeats,
         "texts": texts,
         "max_new_tokens": max_new_tokens,
         "seed": seed,
