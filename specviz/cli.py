@@ -426,7 +426,7 @@ def sweep(options: argparse.Namespace) -> None:
         raise SpecVizError(f"{options.recordings} has no cost model; record it again without --no-cost-model.")
     cost = CostModel.from_json(recordings.cost_model)
     cells = grid(recordings.recordings, cost, on_fail="keep" if options.keep else "drop")
-    console.print(describe(cells), markup=False)
+    console.print(describe(cells), markup=False, soft_wrap=True)
     if options.csv:
         write_table(sweep_table(cells), options.csv)
         console.print(f"Table written to {options.csv}", markup=False)
