@@ -529,6 +529,13 @@ def _add_bench(commands) -> None:
     predict.add_argument("--repeats", type=int, default=1)
     predict.set_defaults(command=bench_predict)
 
+    speedup = kinds.add_parser("speedup", help="the best fixed setting, really run, by category of prompt")
+    _add_prompt_options(speedup, 48)
+    speedup.add_argument("--pass-mode", default="fast")
+    speedup.add_argument("--compile", action="store_true", help="compile the passes first (pass mode invariant)")
+    speedup.add_argument("--repeats", type=int, default=1)
+    speedup.set_defaults(command=bench_speedup)
+
 
 def _add_prompt_options(parser: argparse.ArgumentParser, tokens: int) -> None:
     parser.add_argument("--prompts", type=Path, metavar="FILE", help="default: the prompt set that comes with SpecViz")
@@ -537,17 +544,23 @@ def _add_prompt_options(parser: argparse.ArgumentParser, tokens: int) -> None:
     _add_pair_options(parser)
 
 
-def _prompt_ids(options: argparse.Namespace) -> list[list[int]]:
-    """The chosen prompts as the target is prompted with them."""
+def _prompts(options: argparse.Namespace) -> list:
+    """The chosen prompts; with a limit, spread evenly over the file."""
     from specviz.analysis.prompts import default_prompts, load_prompts
-    from specviz.models.loading import encode_prompt, load_model
 
     prompts = load_prompts(options.prompts) if options.prompts else default_prompts()
     if options.limit:
         prompts = prompts[:: max(1, len(prompts) // options.limit)][: options.limit]
+    return prompts
+
+
+def _prompt_ids(options: argparse.Namespace) -> list[list[int]]:
+    """The chosen prompts as the target is prompted with them."""
+    from specviz.models.loading import encode_prompt, load_model
+
     with stage_progress() as report:
         target = load_model(options.target, _precision(options), options.device, progress=report)
-    return [encode_prompt(target, prompt.text) for prompt in prompts]
+    return [encode_prompt(target, prompt.text) for prompt in _prompts(options)]
 
 
 def _bench_pair(options: argparse.Namespace) -> dict:
@@ -614,5 +627,19 @@ def bench_predict(options: argparse.Namespace) -> int:
 
     met = predict.run(
         _prompt_ids(options), pass_mode=options.pass_mode, repeats=options.repeats, **_bench_pair(options)
+    )
+    return 0 if met else 1
+
+
+def bench_speedup(options: argparse.Namespace) -> int:
+    from specviz.bench import speedup
+
+    met = speedup.run(
+        _prompt_ids(options),
+        [prompt.category or "uncategorised" for prompt in _prompts(options)],
+        pass_mode=options.pass_mode,
+        compiled=options.compile,
+        repeats=options.repeats,
+        **_bench_pair(options),
     )
     return 0 if met else 1

@@ -7,6 +7,7 @@ from specviz.bench import engine as bench_engine
 from specviz.bench import equality as bench_equality
 from specviz.bench import exact as bench_exact
 from specviz.bench import predict as bench_predict
+from specviz.bench import speedup as bench_speedup
 from specviz.engine.runner import ModelRunner
 from specviz.replay import replay
 
@@ -53,6 +54,13 @@ def test_replay_equals_the_engine_and_a_wrong_replay_does_not(pair, monkeypatch,
     monkeypatch.setattr(bench_equality, "replay", lambda recording, policy, gamma: replay(recording, policy, gamma + 1))
     bench_equality.run(PROMPTS[:1], **pair, max_new_tokens=16, cost_tokens=16)
     assert "NOT MET  replayed traces" in capsys.readouterr().out
+
+
+def test_speedup_measures_the_best_setting_by_category(pair, capsys):
+    bench_speedup.run(PROMPTS, ["chat", "code"], **pair, max_new_tokens=12)
+    printed = capsys.readouterr().out
+    for words in ("chat", "code", "all", "measured speedup at least 1.05"):
+        assert words in printed
 
 
 def test_engine_compares_with_generate(pair, capsys):

@@ -245,7 +245,8 @@ def device_name(device: torch.device) -> str:
     """The device as a reader of a chart should see it, such as "CPU, AMD EPYC, 2 threads"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {_processor_name()}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {_processor_name()}, {threads} thread{'s' * (threads != 1)}"
 
 
 def _processor_name() -> str:
