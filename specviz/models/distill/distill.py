@@ -56,7 +56,8 @@ def distill(
     out: str | Path,
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    layers: Sequence[int] | int = 5,
+    layers: Sequence[int] | None = None,
+    depth: int = 5,
     head_size: int = 12288,
     repeats: float = 0.2,
     texts: int = 4000,
@@ -77,7 +78,7 @@ def distill(
     Args:
         target: a folder or hub id with safetensors weights, or a loaded model (then give `tokenizer` too).
         out: folder of the draft; it may exist only if it is empty or holds an earlier, unfinished distillation.
-        layers: which of the target's layers the draft starts from, or how many (then `choose_layers` picks them).
+        layers: which of the target's layers the draft starts from (default: `choose_layers` picks `depth` of them).
         head_size: tokens the reduced head has rows for.
         repeats: made-up texts that teach copying (`repeated_spans`), per text of the target.
         texts: how many texts the target writes for training, each of up to `max_new_tokens` tokens.
@@ -90,6 +91,7 @@ def distill(
     out = Path(out)
     settings = settings or TrainSettings(seed=seed)
     for name, value in (
+        ("depth", depth),
         ("head_size", head_size),
         ("texts", texts),
         ("held_out_texts", held_out_texts),
@@ -99,9 +101,7 @@ def distill(
             raise SpecVizError(f"{name} is {value}: give a number of at least 1.")
     target, tokenizer = _load(target, tokenizer, device)
     count = target.config.get_text_config().num_hidden_layers
-    if isinstance(layers, int):
-        layers = choose_layers(*attention_scores(target), layers) if layers > 0 else ()
-    layers = tuple(layers)
+    layers = choose_layers(*attention_scores(target), depth) if layers is None else tuple(layers)
     if not layers or any(not 0 <= layer < count for layer in layers):
         raise SpecVizError(
             f"The target has layers 0 to {count - 1}: choose one or more of them for the draft, not {list(layers)}."
