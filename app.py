@@ -13,6 +13,8 @@ st.html(FOLDER / "page.css")
 st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
+        st.Page("pages/thresholds.py", title="Thresholds"),
+        st.Page("pages/data.py", title="Data"),
     ],
     position="top",
 ).run()

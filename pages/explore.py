@@ -8,6 +8,7 @@ from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
 from specviz.ui.library import gallery_recording
 from specviz.ui.live_panel import live_panel, settled
+from specviz.ui.messages import problem
 from specviz.ui.own_prompt import finished_run, prompt_form, watch_run
 from specviz.ui.shown import Shown
 
@@ -78,5 +79,4 @@ try:
     if shown:
         panel(shown)
 except SpecVizError as error:
-    st.error("This cannot be shown.")
-    st.text(str(error))
+    problem("This cannot be shown.", error)

@@ -133,4 +133,4 @@ def write_sample_gallery(folder: Path, tokens: int = 128) -> None:
     ):
         info = ItemInfo(title, "list", known, "Made-up numbers, for tests.", order)
         recording = sample_recording(tokens, order, skill, prompt=f"{title}, please. <b>&</b> =1+1")
-        write_item(name, info, sample_set([recording]), words.__getitem__, folder)
+        write_item(name, info, sample_set([recording]), lambda token: words[token].encode(), folder)

@@ -6,9 +6,13 @@ import streamlit as st
 from specviz.analysis import predict, round_times
 from specviz.plots import confidence_figure, run_lengths_figure, time_figure, timeline_figure
 from specviz.ui.shown import Shown
-from specviz.ui.token_texts import texts_from
+from specviz.ui.token_texts import display_from
 
-CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+CONFIG = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+    "toImageButtonOptions": {"format": "svg", "filename": "specviz"},
+}
 HEIGHT = 360
 
 
@@ -27,7 +31,7 @@ def trace_figures(shown: Shown, tau: float, max_draft: int) -> dict[str, go.Figu
         figures["timeline"] = timeline_figure(trace, times)
         figures["time"] = time_figure(predict(trace, shown.cost, outside="clamp"), shown.recording.pair)
     figures["run-lengths"] = run_lengths_figure(trace)
-    figures["confidence"] = confidence_figure(trace, texts_from(shown.texts))
+    figures["confidence"] = confidence_figure(trace, display_from(shown.tokens))
     return figures
 
 

@@ -90,7 +90,8 @@ def _watch(job_id: str) -> None:
     with left:
         if job.state == WAITING:
             ahead = workshop().jobs_before(job)
-            st.text(f"Waiting: {ahead} {'run is' if ahead == 1 else 'runs are'} ahead of yours.")
+            turn = f"{ahead} {'run is' if ahead == 1 else 'runs are'} ahead of yours" if ahead else "yours is next"
+            st.text(f"Waiting: {turn}.")
         else:
             _progress(job)
     if right.button("Stop", key="own-stop", width="stretch"):

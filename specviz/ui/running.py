@@ -28,7 +28,7 @@ class LivePair:
 
     def record(
         self, request: RunRequest, on_round: Callable[[dict], None], stopped: Callable[[], bool], progress: Progress
-    ) -> tuple[Recording, dict[int, str]]:
+    ) -> tuple[Recording, dict[int, bytes]]:
         """Generate and record; `on_round` gets each round as {"drafted": [[text, status]], "own": [text, status]}."""
         ids = encode_prompt(self._pair, request.prompt)
         progress("Generating", None)
@@ -42,7 +42,7 @@ class LivePair:
             stopped=stopped,
             progress=progress,
         )
-        return recording, {token: self._shown_text(token) for token in used_tokens([recording])}
+        return recording, {token: self._text.bytes_of(token) for token in used_tokens([recording])}
 
     def measure_costs(self, stopped: Callable[[], bool], progress: Progress) -> CostModel:
         return cost_model(calibrate(self._engine, stopped=stopped, progress=progress))

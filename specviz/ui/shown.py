@@ -6,12 +6,12 @@ from specviz.analysis import CostModel
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import Recording, Trace
 from specviz.ui.panel_data import pack_recording, pack_rounds
-from specviz.ui.token_texts import texts_from
+from specviz.ui.token_texts import display_from
 
 
 @dataclass
 class Shown:
-    """A recording, its cost model if known, and the texts of its tokens.
+    """A recording, its cost model if known, and the bytes of its tokens.
 
     Several sessions may share one: what it keeps is only added to, and the same whoever works it out.
     """
@@ -20,7 +20,7 @@ class Shown:
     title: str
     recording: Recording
     cost: CostModel | None
-    texts: dict[int, str]
+    tokens: dict[int, bytes]
     measured: tuple[dict, ...] = ()  # measured points, as the live panel takes them
     _packed: dict = field(default_factory=dict)
 
@@ -33,7 +33,7 @@ class Shown:
 
     def packed_recording(self) -> dict:
         if "recording" not in self._packed:
-            self._packed["recording"] = pack_recording(self.recording, texts_from(self.texts))
+            self._packed["recording"] = pack_recording(self.recording, display_from(self.tokens))
         return self._packed["recording"]
 
     def packed_rounds(self, max_draft: int) -> dict:

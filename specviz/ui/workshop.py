@@ -61,7 +61,7 @@ class RunningPair(Protocol):
         on_round: Callable[[dict], None],
         stopped: Callable[[], bool],
         progress: Callable[[str, float | None], None],
-    ) -> tuple[Recording, dict[int, str]]: ...
+    ) -> tuple[Recording, dict[int, bytes]]: ...
 
     def measure_costs(
         self, stopped: Callable[[], bool], progress: Callable[[str, float | None], None]
@@ -178,9 +178,9 @@ class Workshop:
             return
         job.state = RUNNING
         job.report("Reading the prompt")
-        recording, texts = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
+        recording, tokens = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
         cost = self._costs.get(request.pair)
-        job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, texts)
+        job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens)
         if cost is None and not job.stop_asked:
             job.state = MEASURING
             cost = self._costs[request.pair] = pair.measure_costs(lambda: job.stop_asked, job.report)
@@ -203,6 +203,7 @@ def workshop() -> Workshop:
     """The one workshop of this server."""
 
     def load(choice: PairChoice, report) -> RunningPair:
+        report("Starting PyTorch")
         from specviz.ui.running import load_running_pair
 
         return load_running_pair(choice, report)

@@ -1,7 +1,7 @@
 """Recordings to look at before any model is loaded.
 
 An item is two files with one name: `NAME.parquet`, a recording set of one recording with its cost model, and
-`NAME.json`, what a reader should know of it and the texts of its tokens (a recording holds ids only).
+`NAME.json`, what a reader should know of it and the bytes of its tokens (a recording holds ids only).
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from specviz.errors import SpecVizError
 from specviz.trace import RecordingSet, read_recordings, write_recordings
 from specviz.trace.files import whole_file
-from specviz.ui.token_texts import display_text, used_tokens
+from specviz.ui.token_texts import tokens_from_json, tokens_to_json, used_tokens
 
 FOLDER_VARIABLE = "SPECVIZ_GALLERY"  # another folder to show
 
@@ -34,7 +34,7 @@ class GalleryItem:
     name: str
     info: ItemInfo
     recordings: RecordingSet
-    texts: dict[int, str]
+    tokens: dict[int, bytes]
 
 
 def gallery_folder() -> Path:
@@ -64,26 +64,28 @@ def load_item(name: str, folder: Path | None = None) -> GalleryItem:
         raise SpecVizError(f"The gallery has no item {name[:40]!r}; choose one of those shown.")
     values = json.loads((folder / f"{name}.json").read_text("utf-8"))
     recordings = read_recordings(folder / f"{name}.parquet")
-    texts = {int(token): str(text) for token, text in values.get("texts", {}).items()}
-    return GalleryItem(name, ItemInfo(**values["info"]), recordings, texts)
+    return GalleryItem(name, ItemInfo(**values["info"]), recordings, tokens_from_json(values["tokens"]))
 
 
 def write_item(
     name: str,
     info: ItemInfo,
     recordings: RecordingSet,
-    decode: Callable[[int], str | bytes],
+    decode: Callable[[int], bytes],
     folder: Path | None = None,
 ) -> Sequence[Path]:
     """Write both files of an item and return their paths.
 
     Args:
-        decode: a token id's bytes, or its text.
+        decode: a token id's bytes.
     """
     folder = folder or gallery_folder()
-    texts = {token: display_text(decode(token)) for token in used_tokens(recordings.recordings)}
+    values = {
+        "info": asdict(info),
+        "tokens": tokens_to_json({token: decode(token) for token in used_tokens(recordings.recordings)}),
+    }
     paths = folder / f"{name}.parquet", folder / f"{name}.json"
     write_recordings(recordings, paths[0])
     with whole_file(paths[1]) as temporary:
-        temporary.write_text(json.dumps({"info": asdict(info), "texts": texts}, ensure_ascii=False) + "\n", "utf-8")
+        temporary.write_text(json.dumps(values) + "\n", "utf-8")
     return paths

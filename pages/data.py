@@ -1,0 +1,136 @@
+"""Data: recordings and traces in and out."""
+
+import streamlit as st
+
+from specviz.errors import SpecVizError
+from specviz.trace import ROUND_COLUMNS, STEP_COLUMNS
+from specviz.ui import query
+from specviz.ui.library import (
+    TRACE_FILES,
+    add_upload,
+    read_trace_upload,
+    set_as_parquet,
+    sets_on_offer,
+    trace_as_zip,
+)
+from specviz.ui.messages import problem
+from specviz.ui.report import html_report
+from specviz.ui.token_texts import display_from
+
+TABLE_HEIGHT = 420
+
+
+def tables(trace, texts) -> None:
+    """Rounds and steps, to sort and to filter."""
+    rounds, steps = trace.to_frames()
+    steps.insert(5, "text", [texts(token) for token in steps["token"].tolist()])
+    which = st.segmented_control("Table", ["Rounds", "Steps"], default="Steps", required=True, key="table")
+    if which == "Steps":
+        kept = st.pills(
+            "Only these statuses (all if none is chosen)",
+            sorted(set(steps["status"])),
+            selection_mode="multi",
+            key="statuses",
+        )
+        frame, columns = steps[steps["status"].isin(kept)] if kept else steps, STEP_COLUMNS
+    else:
+        kept = st.pills(
+            "Only rounds that stopped for (all if none is chosen)",
+            sorted(set(rounds["stop_reason"])),
+            selection_mode="multi",
+            key="reasons",
+        )
+        frame, columns = rounds[rounds["stop_reason"].isin(kept)] if kept else rounds, ROUND_COLUMNS
+    described = {column.name: st.column_config.Column(help=column.meaning) for column in columns}
+    st.dataframe(frame, hide_index=True, height=TABLE_HEIGHT, column_config=described, key="frame")
+    st.caption(f"{len(frame)} rows. Click a column's head to sort; hover over it for its meaning.")
+
+
+st.title("Data")
+offered = sets_on_offer()
+if offered:
+    name = st.selectbox("Recording set", list(offered), format_func=lambda key: offered[key].title, key="data-set")
+    chosen = offered[name]
+    shown = chosen.members[0]
+    if len(chosen.members) > 1:
+        place = st.selectbox(
+            "Recording",
+            range(len(chosen.members)),
+            format_func=lambda place: chosen.members[place].title[:80],
+            key="data-member",
+        )
+        shown = chosen.members[place]
+    left, right = st.columns(2, gap="large")
+    tau = left.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, format="%.3f", key="data-tau")
+    max_draft = right.slider(
+        "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="data-gamma"
+    )
+    query.put_into_link(tau=tau, gamma=max_draft)
+    st.caption(shown.about())
+    try:
+        tables(shown.trace(tau, max_draft), display_from(shown.tokens))
+        buttons = st.columns(3)
+        buttons[0].download_button(
+            "This trace as CSV (zip)",
+            lambda: trace_as_zip(shown, tau, max_draft),
+            "trace.zip",
+            "application/zip",
+            width="stretch",
+            on_click="ignore",
+        )
+        buttons[1].download_button(
+            "This recording set (Parquet)",
+            lambda: set_as_parquet(chosen),
+            "recordings.parquet",
+            "application/octet-stream",
+            width="stretch",
+            on_click="ignore",
+        )
+        buttons[2].download_button(
+            "Report of this view (HTML, works offline)",
+            lambda: html_report(shown, tau, max_draft),
+            "specviz-report.html",
+            "text/html",
+            width="stretch",
+            on_click="ignore",
+        )
+        st.caption("Single figures: the camera above a chart on the Explore page saves it as SVG.")
+    except SpecVizError as error:
+        problem("This setting cannot be replayed.", error)
+else:
+    st.info("There is nothing yet: load a recording set below, or record a prompt on the Explore page.")
+
+st.subheader("Load a recording set")
+upload = st.file_uploader("A Parquet file made by `record` or saved above", type="parquet", key="upload-set")
+if upload is not None and st.session_state.get("taken-upload") != upload.file_id:
+    try:
+        add_upload(upload.name, upload.getvalue())
+        st.session_state["taken-upload"] = upload.file_id
+        st.rerun()
+    except SpecVizError as error:
+        problem("This file cannot be used.", error)
+elif upload is not None:
+    st.success("Loaded. It is on offer above and on the other pages, in this session only.")
+
+st.subheader("Look at a trace")
+files = st.file_uploader(
+    f"A zip file with {', '.join(TRACE_FILES)}, or the three files",
+    type=["zip", "csv", "json"],
+    accept_multiple_files=True,
+    key="upload-trace",
+)
+if files:
+    try:
+        trace, tokens = read_trace_upload({file.name: file.getvalue() for file in files})
+        run = trace.run
+        st.text(
+            f"A {run.origin} trace: {len(run.output_ids)} tokens in {len(trace.rounds['round'])} rounds, "
+            f"{run.pair.target} with {run.pair.draft} on {run.pair.device}."
+        )
+        rounds, steps = trace.to_frames()
+        texts = display_from(tokens)
+        steps.insert(5, "text", [texts(token) for token in steps["token"].tolist()])
+        st.dataframe(rounds, hide_index=True, height=240, key="uploaded-rounds")
+        st.dataframe(steps, hide_index=True, height=TABLE_HEIGHT, key="uploaded-steps")
+    except SpecVizError as error:
+        problem("This is no trace that can be shown.", error)
