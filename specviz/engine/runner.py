@@ -16,6 +16,14 @@ from specviz.engine.packed_linear import pack_linear_layers
 CAPACITY_STEP = 256  # static caches grow in these steps, so that few shapes ever have to be compiled
 
 
+class FixedLengthLayer(StaticLayer):
+    """A static cache layer that can be rolled back, which transformers' own cannot before 5.20."""
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last `abs(tokens_to_remove)` tokens: their entries are overwritten by the next pass."""
+        self.cumulative_length.sub_(abs(tokens_to_remove))
+
+
 class ModelRunner:
     """Runs `model` over one text that grows token by token and can be rolled back.
 
@@ -78,7 +86,7 @@ class ModelRunner:
             return
         # decided by this generation alone: what ran before it must not change its passes
         capacity = math.ceil((max_length + self.width) / CAPACITY_STEP) * CAPACITY_STEP
-        self._cache = Cache(layers=[StaticLayer(capacity) for _ in range(self._number_of_layers)])
+        self._cache = Cache(layers=[FixedLengthLayer(capacity) for _ in range(self._number_of_layers)])
 
     @property
     def _number_of_layers(self) -> int:

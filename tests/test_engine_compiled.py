@@ -1,0 +1,32 @@
+"""Compiled passes: the same output as eager ones, in the same rounds."""
+
+import shutil
+
+import pytest
+import tiny_models
+from engine_helpers import loaded_pair
+
+from specviz.engine.engine import Engine, Settings, observe_all
+from specviz.errors import SpecVizError
+from specviz.replay import ConfidenceThreshold
+
+PROMPT = [11, 7, 42, 99, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("c++"), reason="compiling passes on a CPU needs a C++ compiler (c++ on the path)")
+def test_compiled_passes_give_the_eager_output():
+    pair = tiny_models.tiny_pair("llama")
+    eager = Engine(loaded_pair(pair), pass_mode="invariant", widest_draft=4)
+    compiled = Engine(loaded_pair(pair), pass_mode="invariant", widest_draft=4, compiled=True)
+    settings = Settings(ConfidenceThreshold(0.3), 4, 24)
+    expected = eager.trace(PROMPT, settings)
+    found = compiled.trace(PROMPT, settings)
+    assert found.run.output_ids == expected.run.output_ids
+    assert (found.rounds["proposed"] == expected.rounds["proposed"]).all()
+    assert observe_all(compiled.plain(PROMPT, 24), ()).output_ids == expected.run.output_ids
+
+
+def test_only_passes_of_one_width_are_compiled():
+    with pytest.raises(SpecVizError, match="invariant"):
+        Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast", compiled=True)
