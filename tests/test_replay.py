@@ -105,15 +105,24 @@ def test_the_output_does_not_depend_on_the_settings():
     assert outputs == {tuple(recording.output_ids.tolist())}
 
 
-def cut_branch(recording):
-    """Drop the last step of the first branch that is longer than one step."""
-    lengths = np.diff(recording.branch_offsets)
-    row = np.flatnonzero(lengths > 1)[0]
+def cut_branch(recording, row):
+    """Drop the last step of the branch at one position."""
     at = recording.branch_offsets[row + 1] - 1
     offsets = recording.branch_offsets.copy()
     offsets[row + 1 :] -= 1
     names = ("branch_token", "branch_confidence", "branch_entropy", "branch_margin")
     return {"branch_offsets": offsets} | {name: np.delete(getattr(recording, name), at) for name in names}
+
+
+@pytest.mark.parametrize("eos_ids", [(0,), (99,)])
+def test_no_branch_may_lack_its_last_step(eos_ids):
+    """The toys' branches are as short as the budget, end-of-sequence and the draft length allow."""
+    recording = recording_from_toy(*random_toy(11, agreement=0.3), 6, 20, eos_ids)
+    rows = np.flatnonzero(np.diff(recording.branch_offsets))
+    assert len(rows) > 3
+    for row in rows:
+        with pytest.raises(SpecVizError, match="too short"):
+            replace(recording, **cut_branch(recording, row)).validate()
 
 
 def changed(name, index, value):
@@ -128,7 +137,6 @@ def changed(name, index, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (cut_branch, "too short"),
         (changed("draft_confidence", 0, 1.5), "draft_confidence is not in"),
         (changed("branch_confidence", 0, np.nan), "branch_confidence is not in"),
         (changed("output_ids", 0, 99), "end-of-sequence"),

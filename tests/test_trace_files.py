@@ -24,6 +24,7 @@ from specviz.trace import (
     write_trace_csv,
 )
 from specviz.trace.parquet import METADATA_KEY
+from specviz.trace.recording import ARRAY_COLUMNS
 from tests.reference_round import random_toy, recording_from_toy, reference_trace
 
 EOS = (0,)
@@ -103,8 +104,9 @@ def test_plain_pandas_reads_the_same_numbers(tmp_path):
     for name, expected in zip(("rounds.csv", "steps.csv"), trace.to_frames(), strict=True):
         frame = pd.read_csv(tmp_path / name)
         for column in expected.select_dtypes(["number", "bool"]):
-            same_type = frame[column].astype(expected[column].dtype)
-            np.testing.assert_allclose(same_type, expected[column], rtol=1e-15, atol=0, err_msg=column)
+            # Older pandas may miss the last bit of a float64; a float32 in its shortest form would be 1e-8 off.
+            wide = expected[column].astype(np.float64)
+            np.testing.assert_allclose(frame[column].astype(np.float64), wide, rtol=1e-15, atol=0, err_msg=column)
 
 
 def test_a_trace_that_contradicts_itself_is_not_written(tmp_path):
@@ -219,27 +221,29 @@ def test_foreign_and_newer_parquet_give_a_sentence(tmp_path):
         read_recordings(tmp_path)
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_damaged_parquet_never_gives_other_data(data, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("parquet")
-    path = directory / "set.parquet"
-    written = RecordingSet(make_recordings(2, 12), {"x": 1.5})
-    write_recordings(written, path)
+def test_damaged_parquet_never_gives_other_arrays(tmp_path):
+    path = tmp_path / "set.parquet"
+    written = make_recordings(2, 12)
+    write_recordings(RecordingSet(written), path)
     whole = path.read_bytes()
-    at = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        path.write_bytes(whole[:at])
-    else:
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << data.draw(st.integers(0, 7))]) + whole[at + 1 :])
-    try:
-        read = read_recordings(path)
-    except SpecVizError as error:
-        assert "\n" not in str(error)
-    else:
-        for name in ("output_ids", "draft_confidence", "branch_confidence", "draft_token"):
-            for a, b in zip(read.recordings, written.recordings, strict=True):
-                np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    random = np.random.default_rng(0)
+    spoilt = [whole[:at] for at in random.integers(0, len(whole), 30)]
+    for at in random.integers(0, len(whole), 400):
+        spoilt.append(whole[:at] + bytes([whole[at] ^ (1 << int(random.integers(8)))]) + whole[at + 1 :])
+    refused = 0
+    for content in spoilt:
+        path.write_bytes(content)
+        try:
+            read = read_recordings(path).recordings
+        except SpecVizError as error:
+            refused += 1
+            assert "\n" not in str(error)
+        else:
+            for name in (column.name for column in ARRAY_COLUMNS):
+                assert all(
+                    getattr(a, name).tobytes() == getattr(b, name).tobytes() for a, b in zip(read, written, strict=True)
+                )
+    assert refused > 30
 
 
 def test_recordings_of_different_pairs_do_not_mix():
