@@ -14,6 +14,8 @@ st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
         st.Page("pages/thresholds.py", title="Thresholds"),
+        st.Page("pages/race.py", title="Race"),
+        st.Page("pages/learn.py", title="Learn"),
         st.Page("pages/data.py", title="Data"),
     ],
     position="top",

@@ -21,11 +21,12 @@ from specviz.trace import read_recordings, read_trace_csv, trace_differences, wr
 from specviz.ui import library, token_texts
 from specviz.ui.gallery import list_items, load_item
 from specviz.ui.report import html_report
+from specviz.ui.requests import PairChoice, RunRequest
 from specviz.ui.shown import Shown
-from specviz.ui.workshop import FAILED, FINISHED, STOPPED, PairChoice, RunRequest, Workshop
+from specviz.ui.workshop import FAILED, FINISHED, STOPPED, Workshop
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["pages/explore.py", "pages/thresholds.py", "pages/data.py"]
+PAGES = ["pages/explore.py", "pages/thresholds.py", "pages/race.py", "pages/learn.py", "pages/data.py"]
 TOKENS = {token: word.encode() for token, word in enumerate(sample_words())}
 
 
@@ -107,6 +108,10 @@ def test_a_gallery_item_survives_its_files(sample_gallery):
     assert item.tokens[3] == TOKENS[3]
     (sample_gallery / "broken.json").write_text("{", "utf-8")
     assert "broken" not in list_items()
+    values = json.loads((sample_gallery / "soup.json").read_text("utf-8"))
+    (sample_gallery / "soup.json").write_text(json.dumps({"info": values["info"]}), "utf-8")
+    with pytest.raises(SpecVizError, match="damaged"):
+        load_item("soup")
 
 
 def shown_sample():

@@ -14,6 +14,7 @@ from specviz.trace import PairInfo, RecordingSet, read_recordings, read_trace_cs
 from specviz.trace.trace import Trace
 from specviz.ui.gallery import gallery_folder, list_items, load_item
 from specviz.ui.own_prompt import finished_run
+from specviz.ui.requests import PairChoice
 from specviz.ui.shown import Shown
 
 TRACE_FILES = ("run.json", "rounds.csv", "steps.csv")
@@ -58,7 +59,13 @@ def _read_item(name: str, path: str, changed: int) -> Shown:
         recording=item.recordings.recordings[0],
         cost=CostModel.from_json(cost) if cost else None,
         tokens=item.tokens,
+        pair=_builtin(item.recordings.pair),
     )
+
+
+def _builtin(pair: PairInfo) -> PairChoice:
+    """The gallery is of the built-in pair."""
+    return PairChoice("builtin-target", "builtin-draft", pair.target_precision, pair.draft_precision)
 
 
 def sets_on_offer() -> dict[str, ShownSet]:

@@ -4,6 +4,7 @@ import streamlit as st
 
 from specviz.models.catalogue import PAIRS
 from specviz.ui.live_run import live_run
+from specviz.ui.requests import PairChoice, RunRequest
 from specviz.ui.shown import Shown
 from specviz.ui.workshop import (
     FAILED,
@@ -13,14 +14,12 @@ from specviz.ui.workshop import (
     STOPPED,
     WAITING,
     Job,
-    PairChoice,
-    RunRequest,
     workshop,
 )
 
 PRECISIONS = ("bf16", "fp32", "fp16", "int8", "nf4", "fp4")
 OTHER = "other"
-RECORDED_DRAFT = 8
+RECORDED_DRAFT = 16
 LOOK_AGAIN_SECONDS = 0.6
 
 

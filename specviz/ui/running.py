@@ -1,18 +1,20 @@
 """A loaded pair at work. The only module of the app that reaches torch; imported by the workshop's worker alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from specviz.analysis import CostModel
 from specviz.analysis.calibrated import cost_model
 from specviz.engine.calibration import calibrate
-from specviz.engine.engine import Engine
-from specviz.engine.events import DraftStep, Event, RoundCommitted, Verified
+from specviz.engine.engine import Engine, Settings
+from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Verified
 from specviz.engine.recording import record
+from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedPair, encode_prompt, load_pair
 from specviz.models.token_text import TokenText
+from specviz.replay import ConfidenceThreshold
 from specviz.trace import Recording
+from specviz.ui.requests import MeasuredRace, PairChoice, RaceRequest, RunRequest
 from specviz.ui.token_texts import display_text, used_tokens
-from specviz.ui.workshop import PairChoice, RunRequest
 
 Progress = Callable[[str, float | None], None]
 
@@ -22,7 +24,7 @@ class LivePair:
 
     def __init__(self, pair: LoadedPair) -> None:
         self._pair = pair
-        self._engine = Engine(pair)
+        self._engine = Engine(pair, pass_mode="fast")
         self._text = TokenText(pair.tokenizer)
         self.memory_bytes = pair.memory_bytes
 
@@ -36,7 +38,7 @@ class LivePair:
             self._engine,
             ids,
             max_new_tokens=request.max_new_tokens,
-            max_draft=min(request.max_draft, self._engine.widest_draft),
+            max_draft=request.max_draft,
             prompt=request.prompt,
             observers=(_RoundTeller(self._shown_text, on_round),),
             stopped=stopped,
@@ -44,11 +46,41 @@ class LivePair:
         )
         return recording, {token: self._text.bytes_of(token) for token in used_tokens([recording])}
 
+    def race(self, request: RaceRequest, stopped: Callable[[], bool]) -> MeasuredRace:
+        """One plain and one speculative run after a short warm-up of both."""
+        ids = encode_prompt(self._pair, request.prompt)
+        settings = Settings(ConfidenceThreshold(request.tau), request.max_draft, request.max_new_tokens)
+        self._engine.warm_up(ids)
+        plain, plain_output = _timed(self._engine.plain(ids, request.max_new_tokens, stopped))
+        speculative, output = _timed(self._engine.speculative(ids, settings, stopped))
+        if stopped():
+            raise SpecVizError("The race was stopped.")
+        return MeasuredRace(
+            plain,
+            speculative,
+            [self._shown_text(token) for token in output],
+            self._engine.pair_info().device,
+            tuple(plain_output) == tuple(output),
+        )
+
     def measure_costs(self, stopped: Callable[[], bool], progress: Progress) -> CostModel:
         return cost_model(calibrate(self._engine, stopped=stopped, progress=progress))
 
     def _shown_text(self, token: int) -> str:
         return display_text(self._text.bytes_of(token))
+
+
+def _timed(events: Iterable[Event]) -> tuple[list[list[float]], tuple[int, ...]]:
+    """Moments of a run, from its rounds' own times, and its output."""
+    seconds, found, output = 0.0, [], ()
+    for event in events:
+        match event:
+            case RoundCommitted(start=start, emitted=emitted, times=times):
+                seconds += times.draft + times.verify + times.overhead
+                found.append([seconds, start + len(emitted)])
+            case Finished(output_ids=output_ids):
+                output = output_ids
+    return found, output
 
 
 class _RoundTeller:

@@ -6,6 +6,7 @@ from specviz.analysis import CostModel
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import Recording, Trace
 from specviz.ui.panel_data import pack_recording, pack_rounds
+from specviz.ui.requests import PairChoice
 from specviz.ui.token_texts import display_from
 
 
@@ -21,6 +22,7 @@ class Shown:
     recording: Recording
     cost: CostModel | None
     tokens: dict[int, bytes]
+    pair: PairChoice | None = None  # how to load the pair again, if that is known
     measured: tuple[dict, ...] = ()  # measured points, as the live panel takes them
     _packed: dict = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ import streamlit as st
 from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
 from specviz.trace import Recording
+from specviz.ui.requests import MeasuredRace, PairChoice, RaceRequest, RunRequest
 from specviz.ui.shown import Shown
 
 PAIRS_IN_MEMORY = 1
@@ -30,24 +31,6 @@ WAITING, LOADING, RUNNING, MEASURING, FINISHED, STOPPED, FAILED = (
     "stopped",
     "failed",
 )
-
-
-@dataclass(frozen=True)
-class PairChoice:
-    """Which two models, each at which precision; sources as `specviz.models.sources.find_model` takes them."""
-
-    target: str
-    draft: str
-    target_precision: str = "bf16"
-    draft_precision: str = "bf16"
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    pair: PairChoice
-    prompt: str
-    max_new_tokens: int
-    max_draft: int
 
 
 class RunningPair(Protocol):
@@ -75,14 +58,15 @@ Loader = Callable[[PairChoice, Callable[[str, float | None, float | None], None]
 class Job:
     """One run. The worker writes, pages only read; `stop` is how they interrupt."""
 
-    request: RunRequest
+    request: RunRequest | RaceRequest
     id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
     state: str = WAITING
     stage: str = ""
     done: float | None = None  # of the stage: a share of 1, or bytes if `total` is known
     total: float | None = None
     rounds: list[dict] = field(default_factory=list)  # as they are committed, for the live view
-    shown: Shown | None = None
+    shown: Shown | None = None  # of a run
+    race: MeasuredRace | None = None  # of a race
     message: str = ""  # what went wrong
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -113,7 +97,7 @@ class Workshop:
         self._changed = threading.Condition()
         threading.Thread(target=self._work, daemon=True, name="specviz-workshop").start()
 
-    def submit(self, request: RunRequest) -> Job:
+    def submit(self, request: RunRequest | RaceRequest) -> Job:
         job = Job(request)
         with self._changed:
             self._jobs[job.id] = job
@@ -177,10 +161,15 @@ class Workshop:
             job.state = STOPPED
             return
         job.state = RUNNING
+        if isinstance(request, RaceRequest):
+            job.report("Running plainly, then speculatively")
+            job.race = pair.race(request, lambda: job.stop_asked)
+            job.state = FINISHED
+            return
         job.report("Reading the prompt")
         recording, tokens = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
         cost = self._costs.get(request.pair)
-        job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens)
+        job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens, request.pair)
         if cost is None and not job.stop_asked:
             job.state = MEASURING
             cost = self._costs[request.pair] = pair.measure_costs(lambda: job.stop_asked, job.report)

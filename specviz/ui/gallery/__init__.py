@@ -62,9 +62,12 @@ def load_item(name: str, folder: Path | None = None) -> GalleryItem:
     folder = folder or gallery_folder()
     if name not in list_items(folder):
         raise SpecVizError(f"The gallery has no item {name[:40]!r}; choose one of those shown.")
-    values = json.loads((folder / f"{name}.json").read_text("utf-8"))
     recordings = read_recordings(folder / f"{name}.parquet")
-    return GalleryItem(name, ItemInfo(**values["info"]), recordings, tokens_from_json(values["tokens"]))
+    try:
+        values = json.loads((folder / f"{name}.json").read_text("utf-8"))
+        return GalleryItem(name, ItemInfo(**values["info"]), recordings, tokens_from_json(values["tokens"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpecVizError(f"The gallery's file {name}.json is damaged; record the gallery again.") from error
 
 
 def write_item(

@@ -14,6 +14,21 @@ FOLDER = Path(__file__).parent
 # Streamlit takes one script; these are its parts, in an order in which each finds what it needs.
 SCRIPTS = ("dom", "lookup", "slider", "strip", "lane", "curve", "card", "playback", "panel")
 
+PARTS = (
+    "prompt",
+    "readouts",
+    "slider",
+    "changes",
+    "play",
+    "gamma",
+    "strip",
+    "lane",
+    "curve",
+    "numbers",
+    "classifier",
+    "about",
+)
+
 
 @cache
 def _component() -> Callable:
@@ -42,6 +57,7 @@ def live_panel(
     longest_draft: int,
     about: str,
     measured: Sequence[dict] = (),
+    parts: Sequence[str] = (),
 ) -> None:
     """Show the panel; `settled` tells where its threshold and draft length stand.
 
@@ -55,6 +71,7 @@ def live_panel(
         longest_draft: the longest draft length on offer.
         about: one or two sentences: where recording and times come from.
         measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
+        parts: which of PARTS to show; all if none is named.
     """
     _component()(
         key=key,
@@ -66,6 +83,7 @@ def live_panel(
             "longestDraft": longest_draft,
             "about": about,
             "measured": list(measured),
+            "parts": list(parts),
         },
         on_tau_change=lambda: None,
         on_gamma_change=lambda: None,

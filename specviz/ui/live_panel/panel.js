@@ -38,9 +38,18 @@ class Panel {
       }
       this.data = data;
       this.card.unpin();
+      this.showParts(data.parts);
       this.build();
     }
     this.resize();
+  }
+
+  // Which parts are on show; none named: all of them.
+  showParts(parts) {
+    for (const node of this.root.querySelectorAll("[data-part]")) {
+      node.hidden = parts.length > 0 && !node.dataset.part.split(" ").some((part) => parts.includes(part));
+    }
+    if (parts.length && !parts.includes("strip") && !parts.includes("lane")) this.find(".aside").classList.add("alone");
   }
 
   build() {

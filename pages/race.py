@@ -1,0 +1,51 @@
+"""Race: plain and speculative decoding of one prompt on one clock."""
+
+import streamlit as st
+
+from specviz.errors import SpecVizError
+from specviz.ui import query
+from specviz.ui.library import sets_on_offer
+from specviz.ui.messages import problem
+from specviz.ui.race_view import race_view
+from specviz.ui.races import measured_race, modelled_race
+from specviz.ui.token_texts import display_from
+
+st.title("The same text, twice")
+st.caption("Left: the target alone, one token a pass. Right: the draft guesses, the target checks. Press start.")
+offered = {name: one for name, one in sets_on_offer().items() if len(one.members) == 1 and one.cost}
+if not offered:
+    st.info("There is nothing to race yet: run a prompt of your own on the Explore page.")
+    st.stop()
+item = query.item_from_link([name.removeprefix("gallery:") for name in offered])
+names = list(offered)
+left, middle, right = st.columns([2, 2, 1.4], gap="large")
+name = left.selectbox(
+    "Text",
+    names,
+    index=names.index(f"gallery:{item}") if f"gallery:{item}" in names else 0,
+    format_func=lambda name: offered[name].title,
+    key="race-set",
+)
+shown = offered[name].members[0]
+tau = middle.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, format="%.3f", key="race-tau")
+max_draft = right.slider(
+    "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="race-gamma"
+)
+query.put_into_link(tau=tau, gamma=max_draft)
+try:
+    measured = measured_race(shown, tau, max_draft)
+    if measured:
+        plain, speculative, tokens = measured.plain, measured.speculative, measured.tokens
+        race = f"measured:{id(measured)}"
+        origin = f"Measured: one run each on {measured.device}."
+        if not measured.same_output:
+            st.text("The two runs parted at a near-tie of the target, so the texts differ after it.")
+    else:
+        plain, speculative = modelled_race(shown, tau, max_draft)
+        race = f"{shown.name}:{tau}:{max_draft}"
+        text = display_from(shown.tokens)
+        tokens = [text(token) for token in shown.recording.output_ids.tolist()]
+        origin = f"Modelled: replayed rounds, pass times measured on {shown.cost.pair.device}."
+    race_view("race", race, tokens, plain, speculative, origin)
+except SpecVizError as error:
+    problem("This race cannot be run.", error)

@@ -1,0 +1,67 @@
+"""The moments of a race: when which tokens were there, by the cost model or by the clock."""
+
+import numpy as np
+import streamlit as st
+
+from specviz.analysis import predict, round_times
+from specviz.errors import SpecVizError
+from specviz.trace.trace import Trace
+from specviz.ui.race_view import Moments
+from specviz.ui.requests import MeasuredRace, RaceRequest
+from specviz.ui.shown import Shown
+from specviz.ui.workshop import FAILED, workshop
+
+LOOK_AGAIN_SECONDS = 0.6
+
+
+def modelled_race(shown: Shown, tau: float, max_draft: int) -> tuple[Moments, Moments]:
+    """Plain and speculative moments with the cost model's times; the plain ones evenly spread over their sum.
+
+    Raises:
+        SpecVizError: there is no cost model.
+    """
+    if shown.cost is None:
+        raise SpecVizError("The pass times of this pair were not measured, so its race has no clock yet.")
+    trace = shown.trace(tau, max_draft)
+    times = round_times(trace, shown.cost, outside="clamp")
+    plain_seconds = float(predict(trace, shown.cost, outside="clamp").plain_seconds)
+    number = len(trace.run.output_ids)
+    plain = [[plain_seconds * (token + 1) / number, token + 1] for token in range(number)]
+    return plain, moments(trace, times.draft + times.verify + times.overhead)
+
+
+def moments(trace: Trace, seconds: np.ndarray) -> Moments:
+    """Moments of a trace whose rounds took `seconds`."""
+    committed = trace.rounds["start"] + trace.rounds["emitted"]
+    return [list(moment) for moment in zip(np.cumsum(seconds).tolist(), committed.tolist(), strict=True)]
+
+
+def measured_race(shown: Shown, tau: float, max_draft: int) -> MeasuredRace | None:
+    """Offer to run the race for real; what came of it, if it was run at these settings in this session."""
+    if shown.pair is None:
+        return None
+    asked = RaceRequest(shown.pair, shown.recording.prompt, len(shown.recording.output_ids), tau, max_draft)
+    job = workshop().job(st.session_state.get("race-job"))
+    if job is not None and job.request == asked:
+        if not job.over:
+            _watch(job.id)
+        elif job.state == FAILED:
+            st.error("The race could not be run.")
+            st.text(job.message)
+        return job.race
+    if st.button("Run it for real", key="race-run", help="Loads the pair, then times one run each, on this machine."):
+        st.session_state["race-job"] = workshop().submit(asked).id
+        st.rerun()
+    return None
+
+
+@st.fragment(run_every=LOOK_AGAIN_SECONDS)
+def _watch(job_id: str) -> None:
+    job = workshop().job(job_id)
+    if job is None or job.over:
+        st.rerun()
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    ahead = workshop().jobs_before(job)
+    left.text(f"Waiting: {ahead} ahead." if ahead else job.stage or "Waiting")
+    if right.button("Stop", key="race-stop", width="stretch"):
+        workshop().stop(job)

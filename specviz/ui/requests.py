@@ -1,0 +1,45 @@
+"""What a session may ask of a loaded pair."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PairChoice:
+    """Which two models, each at which precision; sources as `specviz.models.sources.find_model` takes them."""
+
+    target: str
+    draft: str
+    target_precision: str = "bf16"
+    draft_precision: str = "bf16"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Generate and record."""
+
+    pair: PairChoice
+    prompt: str
+    max_new_tokens: int
+    max_draft: int
+
+
+@dataclass(frozen=True)
+class RaceRequest:
+    """Time one plain and one speculative run of the same prompt."""
+
+    pair: PairChoice
+    prompt: str
+    max_new_tokens: int
+    tau: float
+    max_draft: int
+
+
+@dataclass(frozen=True)
+class MeasuredRace:
+    """Moments of both runs ([seconds, tokens committed by then], prefill left out), and the output as shown."""
+
+    plain: list[list[float]]
+    speculative: list[list[float]]
+    tokens: list[str]
+    device: str
+    same_output: bool
