@@ -492,8 +492,34 @@ def _add_bench(commands) -> None:
     )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
 
-    replay = kinds.add_parser("replay", help="replay against the engine, cost of recording, speed of whole grids")
-    _add_prompt_options(replay, 48)
+    def add(name: str, measurement: Callable[[argparse.Namespace], bool], tokens: int, help_text: str):
+        kind = kinds.add_parser(name, help=help_text)
+        kind.add_argument("--prompts", type=Path, metavar="FILE", help="default: the set that comes with SpecViz")
+        kind.add_argument("--limit", type=int, metavar="N", help="use N prompts, spread evenly over the file")
+        kind.add_argument("-n", "--max-new-tokens", type=int, default=tokens, help=f"default {tokens}")
+        _add_pair_options(kind)
+        kind.set_defaults(command=lambda options: 0 if measurement(options) else 1)
+        return kind
+
+    add("exact", bench_exact, 64, "outputs and logits across all settings, and against generate")
+
+    draft = add("draft", bench_draft, 96, "agreement and acceptance of a distilled draft, by category")
+    draft.add_argument(
+        "--keep-answers", type=Path, metavar="DIR", help="keep the target's answers there, and reuse them"
+    )
+
+    engine = add("engine", bench_engine, 48, "speed beside transformers' generate and assisted generation")
+    engine.add_argument("-t", "--threshold", type=float, default=0.5)
+    engine.add_argument("-g", "--max-draft", type=int, default=5)
+    engine.add_argument("--repeats", type=int, default=3)
+    engine.add_argument("--compile", action="store_true", help="measure compiled passes too")
+
+    speedup = add("speedup", bench_speedup, 48, "the best fixed setting, really run, by category of prompt")
+    speedup.add_argument("--pass-mode", default="fast")
+    speedup.add_argument("--compile", action="store_true", help="compile the passes first (pass mode invariant)")
+    speedup.add_argument("--repeats", type=int, default=1)
+
+    replay = add("replay", bench_replay, 48, "replay against the engine, cost of recording, speed of whole grids")
     replay.add_argument("--pass-mode", default="fast")
     replay.add_argument("--exact", action="store_true", help="record exactly and ask for confidences equal to the bit")
     replay.add_argument(
@@ -502,46 +528,10 @@ def _add_bench(commands) -> None:
     replay.add_argument(
         "--speed-only", action="store_true", help="only time grids on made-up recordings; no model runs"
     )
-    replay.set_defaults(command=bench_replay)
 
-    draft = kinds.add_parser("draft", help="agreement and acceptance of the built-in draft, by category")
-    _add_prompt_options(draft, 96)
-    draft.add_argument(
-        "--keep-answers", type=Path, metavar="DIR", help="keep the target's answers there, and reuse them"
-    )
-    draft.set_defaults(command=bench_draft)
-
-    exact = kinds.add_parser("exact", help="outputs and logits across all settings, and against generate")
-    _add_prompt_options(exact, 64)
-    exact.set_defaults(command=bench_exact)
-
-    engine = kinds.add_parser("engine", help="speed beside transformers' generate and assisted generation")
-    _add_prompt_options(engine, 48)
-    engine.add_argument("-t", "--threshold", type=float, default=0.5)
-    engine.add_argument("-g", "--max-draft", type=int, default=5)
-    engine.add_argument("--repeats", type=int, default=3)
-    engine.add_argument("--compile", action="store_true", help="measure compiled passes too")
-    engine.set_defaults(command=bench_engine)
-
-    predict = kinds.add_parser("predict", help="predicted against measured speedups over 12 settings")
-    _add_prompt_options(predict, 48)
+    predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
     predict.add_argument("--pass-mode", default="fast")
     predict.add_argument("--repeats", type=int, default=1)
-    predict.set_defaults(command=bench_predict)
-
-    speedup = kinds.add_parser("speedup", help="the best fixed setting, really run, by category of prompt")
-    _add_prompt_options(speedup, 48)
-    speedup.add_argument("--pass-mode", default="fast")
-    speedup.add_argument("--compile", action="store_true", help="compile the passes first (pass mode invariant)")
-    speedup.add_argument("--repeats", type=int, default=1)
-    speedup.set_defaults(command=bench_speedup)
-
-
-def _add_prompt_options(parser: argparse.ArgumentParser, tokens: int) -> None:
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="default: the prompt set that comes with SpecViz")
-    parser.add_argument("--limit", type=int, metavar="N", help="use N prompts, spread evenly over the file")
-    parser.add_argument("-n", "--max-new-tokens", type=int, default=tokens, help=f"default {tokens}")
-    _add_pair_options(parser)
 
 
 def _prompts(options: argparse.Namespace) -> list:
@@ -558,88 +548,95 @@ def _prompt_ids(options: argparse.Namespace) -> list[list[int]]:
     """The chosen prompts as the target is prompted with them."""
     from specviz.models.loading import encode_prompt, load_model
 
+    prompts = _prompts(options)
     with stage_progress() as report:
         target = load_model(options.target, _precision(options), options.device, progress=report)
-    return [encode_prompt(target, prompt.text) for prompt in _prompts(options)]
+    return [encode_prompt(target, prompt.text) for prompt in prompts]
 
 
-def _bench_pair(options: argparse.Namespace) -> dict:
-    return {
-        "target": options.target,
-        "draft": options.draft,
-        "precision": _precision(options),
-        "device": options.device,
-        "max_new_tokens": options.max_new_tokens,
-    }
+def _bench_pair(options: argparse.Namespace):
+    from specviz.bench.pair import BenchPair
+
+    return BenchPair(options.target, options.draft, _precision(options), options.device)
 
 
-def bench_replay(options: argparse.Namespace) -> int:
-    from specviz.engine import bench_replay as replay
+def bench_exact(options: argparse.Namespace) -> bool:
+    from specviz.bench import exact
 
-    fast_enough = replay.run(say=console.print)
-    if options.speed_only:
-        return 0 if fast_enough else 1
-    from specviz.bench import equality
-
-    equal = equality.run(
-        _prompt_ids(options),
-        pass_mode=options.pass_mode,
-        exact=options.exact,
-        cost_tokens=options.cost_tokens,
-        **_bench_pair(options),
-    )
-    return 0 if fast_enough and equal else 1
+    return exact.run(_prompt_ids(options), _bench_pair(options), max_new_tokens=options.max_new_tokens)
 
 
-def bench_draft(options: argparse.Namespace) -> int:
-    from specviz.engine import bench_draft as draft
+def bench_draft(options: argparse.Namespace) -> bool:
+    from specviz.analysis.prompts import load_prompts
+    from specviz.bench import draft
 
     if options.prompts is None:
         raise SpecVizError("bench draft needs --prompts: JSON lines with category and turns, such as Spec-Bench.")
-    every = max(1, 240 // options.limit) if options.limit else 1
-    return (
-        0 if draft.run(options.prompts, every=every, texts_folder=options.keep_answers, **_bench_pair(options)) else 1
+    every = max(1, len(load_prompts(options.prompts)) // options.limit) if options.limit else 1
+    return draft.run(
+        options.prompts,
+        target=options.target,
+        draft=options.draft,
+        precision=_precision(options),
+        device=options.device,
+        max_new_tokens=options.max_new_tokens,
+        every=every,
+        texts_folder=options.keep_answers,
     )
 
 
-def bench_exact(options: argparse.Namespace) -> int:
-    from specviz.bench import exact
-
-    return 0 if exact.run(_prompt_ids(options), **_bench_pair(options)) else 1
-
-
-def bench_engine(options: argparse.Namespace) -> int:
+def bench_engine(options: argparse.Namespace) -> bool:
     from specviz.bench import engine
 
-    met = engine.run(
+    return engine.run(
         _prompt_ids(options),
+        _bench_pair(options),
         threshold=options.threshold,
         max_draft=options.max_draft,
+        max_new_tokens=options.max_new_tokens,
         repeats=options.repeats,
         compiled=options.compile,
-        **_bench_pair(options),
     )
-    return 0 if met else 1
 
 
-def bench_predict(options: argparse.Namespace) -> int:
-    from specviz.bench import predict
-
-    met = predict.run(
-        _prompt_ids(options), pass_mode=options.pass_mode, repeats=options.repeats, **_bench_pair(options)
-    )
-    return 0 if met else 1
-
-
-def bench_speedup(options: argparse.Namespace) -> int:
+def bench_speedup(options: argparse.Namespace) -> bool:
     from specviz.bench import speedup
 
-    met = speedup.run(
+    return speedup.run(
         _prompt_ids(options),
         [prompt.category or "uncategorised" for prompt in _prompts(options)],
+        _bench_pair(options),
         pass_mode=options.pass_mode,
         compiled=options.compile,
+        max_new_tokens=options.max_new_tokens,
         repeats=options.repeats,
-        **_bench_pair(options),
     )
-    return 0 if met else 1
+
+
+def bench_replay(options: argparse.Namespace) -> bool:
+    from specviz.bench import equality, replay
+
+    fast_enough = replay.run(say=console.print)
+    if options.speed_only:
+        return fast_enough
+    equal = equality.run(
+        _prompt_ids(options),
+        _bench_pair(options),
+        pass_mode=options.pass_mode,
+        exact=options.exact,
+        max_new_tokens=options.max_new_tokens,
+        cost_tokens=options.cost_tokens,
+    )
+    return fast_enough and equal
+
+
+def bench_predict(options: argparse.Namespace) -> bool:
+    from specviz.bench import predict
+
+    return predict.run(
+        _prompt_ids(options),
+        _bench_pair(options),
+        pass_mode=options.pass_mode,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+    )

@@ -1,10 +1,10 @@
 """Small recordings and cost models for the tests of analysis and plots."""
 
 import numpy as np
+from reference_round import random_toy, recording_from_toy
 
 from specviz.analysis.cost_model import CostModel, PassTimes, Timing
 from specviz.trace import PairInfo
-from tests.reference_round import random_toy, recording_from_toy
 
 EOS = (0,)
 PAIR = PairInfo(target="big", draft="small", device="CPU, test", target_precision="bf16", draft_precision="nf4")

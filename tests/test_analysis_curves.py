@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from analysis_helpers import flat_cost, random_cost, toy_recordings
 
 from specviz.analysis.bootstrap import resample_weights, speedup_limits, unseen_speedups
 from specviz.analysis.curves import grid, speedup_curve
@@ -9,7 +10,6 @@ from specviz.analysis.prediction import predict
 from specviz.analysis.verdict import NO, UNCLEAR, YES, judge
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, breakpoints, replay
-from tests.analysis_helpers import flat_cost, random_cost, toy_recordings
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from analysis_helpers import toy_recordings
 
 from specviz.analysis.metrics import ThresholdOutcomes, metrics, pooled, threshold_outcomes
 from specviz.replay import ConfidenceThreshold, StepStats, replay, replay_grid, trace_counts
 from specviz.trace import PairInfo, RunInfo, TraceBuilder
-from tests.analysis_helpers import toy_recordings
 
 
 def told_by_hand():

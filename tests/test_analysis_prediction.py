@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from analysis_helpers import exactly, flat_cost, random_cost, toy_recordings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ from specviz.analysis.cost_model import CostModel, PassTimes, Timing
 from specviz.analysis.prediction import predict, round_times
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, replay, replay_grid, trace_counts
-from tests.analysis_helpers import exactly, flat_cost, random_cost, toy_recordings
 
 
 def priced_by_hand(trace, cost, mode, fully_used):

@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from analysis_helpers import random_cost, toy_recordings
 
 from specviz.analysis.comparison import compare
 from specviz.analysis.curves import grid
 from specviz.analysis.iid import best_iid_draft_length, expected_tokens_per_pass, iid_speedup
 from specviz.analysis.report import describe, sweep_table, write_table
 from specviz.errors import SpecVizError
-from tests.analysis_helpers import random_cost, toy_recordings
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from specviz.bench import equality as bench_equality
 from specviz.bench import exact as bench_exact
 from specviz.bench import predict as bench_predict
 from specviz.bench import speedup as bench_speedup
+from specviz.bench.pair import BenchPair
 from specviz.engine.acceptance import GreedyRule
 from specviz.replay import replay
 
@@ -19,7 +20,7 @@ PROMPTS = [[11, 7, 42, 99, 5], [5, 6, 7]]
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     target, draft = tiny_models.save_pair(tmp_path_factory.mktemp("pair"), "llama")
-    return {"target": str(target), "draft": str(draft)}
+    return BenchPair(str(target), str(draft))
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def few_settings(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_exact_holds_on_a_small_pair(pair, few_settings, precision, capsys):
-    assert bench_exact.run(PROMPTS, **pair, precision=precision, max_new_tokens=16)
+    assert bench_exact.run(PROMPTS, replace(pair, precision=precision), max_new_tokens=16)
     assert "NOT MET" not in capsys.readouterr().out
 
 
@@ -42,28 +43,28 @@ def test_exact_fails_for_a_rule_that_accepts_a_token_too_many(pair, few_settings
         return replace(verdict, accepted=min(len(proposal), verdict.accepted + 1))
 
     monkeypatch.setattr(GreedyRule, "judge", generous)
-    assert not bench_exact.run(PROMPTS[:1], **pair, precision="fp32", max_new_tokens=16)
+    assert not bench_exact.run(PROMPTS[:1], pair, max_new_tokens=16)
 
 
 def test_replay_equals_the_engine_and_a_wrong_replay_does_not(pair, monkeypatch, capsys):
     monkeypatch.setattr(bench_equality, "THRESHOLDS", (0.0, 0.4))
     monkeypatch.setattr(bench_equality, "DRAFT_LENGTHS", (3,))
-    bench_equality.run(PROMPTS[:1], **pair, max_new_tokens=16, cost_tokens=16)
+    bench_equality.run(PROMPTS[:1], pair, max_new_tokens=16, cost_tokens=16)
     assert "met      replayed traces equal the engine's: 2 of 2" in capsys.readouterr().out
     monkeypatch.setattr(bench_equality, "replay", lambda recording, policy, gamma: replay(recording, policy, gamma + 1))
-    bench_equality.run(PROMPTS[:1], **pair, max_new_tokens=16, cost_tokens=16)
+    bench_equality.run(PROMPTS[:1], pair, max_new_tokens=16, cost_tokens=16)
     assert "NOT MET  replayed traces" in capsys.readouterr().out
 
 
 def test_speedup_measures_the_best_setting_by_category(pair, capsys):
-    bench_speedup.run(PROMPTS, ["chat", "code"], **pair, max_new_tokens=12)
+    bench_speedup.run(PROMPTS, ["chat", "code"], pair, max_new_tokens=12)
     printed = capsys.readouterr().out
     for words in ("chat", "code", "all", "measured speedup at least 1.05"):
         assert words in printed
 
 
 def test_engine_compares_with_generate(pair, capsys):
-    bench_engine.run(PROMPTS, **pair, precision="fp32", max_new_tokens=8, max_draft=3, repeats=2)
+    bench_engine.run(PROMPTS, pair, max_new_tokens=8, max_draft=3, repeats=2)
     printed = capsys.readouterr().out
     for way in (
         "generate, assisted, constant",
@@ -76,7 +77,7 @@ def test_engine_compares_with_generate(pair, capsys):
 
 
 def test_predict_lines_up_twelve_settings(pair, capsys):
-    bench_predict.run(PROMPTS, **pair, precision="fp32", max_new_tokens=12)
+    bench_predict.run(PROMPTS, pair, max_new_tokens=12)
     printed = capsys.readouterr().out
     assert sum(line.lstrip().startswith("0.") and "%" in line for line in printed.splitlines()) == 12
     assert "absolute error" in printed

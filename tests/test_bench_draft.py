@@ -9,7 +9,7 @@ import torch
 from test_distill import LetterTokenizer
 from test_draft_model import VOCABULARY, tiny_target
 
-from specviz.engine import bench_draft
+from specviz.bench import draft as bench_draft
 from specviz.errors import SpecVizError
 from specviz.models.distill.train import make_draft
 from specviz.models.loading import LoadedModel, LoadedPair

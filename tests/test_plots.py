@@ -7,6 +7,7 @@ from subprocess import run
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from analysis_helpers import PAIR, random_cost, toy_recordings
 
 from specviz.analysis import grid, measured_point, metrics, predict, round_times, speedup_curve
 from specviz.plots import (
@@ -21,7 +22,6 @@ from specviz.plots import (
 from specviz.plots.style import STATUSES, describe_pair, new_figure, plain
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import PairInfo
-from tests.analysis_helpers import PAIR, random_cost, toy_recordings
 
 COST = random_cost(5)
 EVIL = "<b>bold</b><script>alert(1)</script> & <a href='x'>link</a>"

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_round import random_toy, recording_from_toy, reference_trace
 
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, FixedLength, Policy, replay
 from specviz.trace import trace_differences
-from tests.reference_round import random_toy, recording_from_toy, reference_trace
 
 EOS = (0,)
 GAMMAS = st.integers(1, 16)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_round import random_toy, recording_from_toy, reference_trace
 
 import specviz.replay.grid as grid_module
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, breakpoints, replay, replay_grid, trace_counts
 from specviz.replay.counts import RoundCounts
 from specviz.trace import trace_differences
-from tests.reference_round import random_toy, recording_from_toy, reference_trace
 
 EOS = (0,)
 # Multiples of 1/8 are confidences of the toys; 0.3 and its float32 neighbours try the comparison's rounding.

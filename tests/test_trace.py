@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reference_round import DraftStep, TargetStep, random_toy, reference_trace
 
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, FixedLength, StepStats
@@ -17,7 +18,6 @@ from specviz.trace import (
     near_tie_epsilons,
     trace_differences,
 )
-from tests.reference_round import DraftStep, TargetStep, random_toy, reference_trace
 
 EOS = (0,)
 

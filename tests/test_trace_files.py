@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_round import random_toy, recording_from_toy, reference_trace
 
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, replay
@@ -25,7 +26,6 @@ from specviz.trace import (
 )
 from specviz.trace.parquet import METADATA_KEY
 from specviz.trace.recording import ARRAY_COLUMNS
-from tests.reference_round import random_toy, recording_from_toy, reference_trace
 
 EOS = (0,)
 # Of each token id: spreadsheet formulas, missing values, separators, and the two halves of an emoji.

@@ -14,20 +14,16 @@ from statistics import median
 
 import torch
 
+from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console, spread, table
 from specviz.engine.engine import Engine, Settings, observe_all
-from specviz.models.loading import load_pair
-from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
 from specviz.replay import ConfidenceThreshold
 
 
 def run(
     prompts: Sequence[list[int]],
+    pair: BenchPair,
     *,
-    target: str = BUILTIN_TARGET,
-    draft: str = BUILTIN_DRAFT,
-    precision: str = "fp32",
-    device: str = "auto",
     threshold: float = 0.5,
     max_draft: int = 5,
     on_fail: str = "drop",
@@ -36,8 +32,8 @@ def run(
     compiled: bool = False,
 ) -> bool:
     """Print the table and verdicts; whether every bar is met."""
-    theirs = load_pair(target, draft, precision, precision, device)  # untouched copies for transformers
-    ours = load_pair(target, draft, precision, precision, device)
+    theirs = pair.load()  # untouched copies for transformers
+    ours = pair.load()
     fast = Engine(ours, pass_mode="fast")
     invariant = Engine(ours, pass_mode="invariant", widest_draft=max_draft)
     settings = Settings(ConfidenceThreshold(threshold, on_fail), max_draft, max_new_tokens)
@@ -77,7 +73,7 @@ def run(
         "ours, speculative, fast, recorded": lambda p: len(fast.trace(p, settings).run.output_ids),
     }
     if compiled:
-        compiled_pair = load_pair(target, draft, precision, precision, device)
+        compiled_pair = pair.load()
         graph = Engine(compiled_pair, pass_mode="invariant", widest_draft=max_draft, compiled=True)
         began = time.perf_counter()
         graph.warm_up(prompts[0])
@@ -87,7 +83,7 @@ def run(
 
     info = fast.pair_info()
     console.print(
-        f"{ours.name}, {precision}, {info.device}; threshold {threshold}, draft length {max_draft}, {on_fail}; "
+        f"{ours.name}, {pair.precision}, {info.device}; threshold {threshold}, draft length {max_draft}, {on_fail}; "
         f"{len(prompts)} prompts, up to {max_new_tokens} new tokens, {repeats} repeats; whole calls, prefill included",
         markup=False,
     )

@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
+from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.engine.recording import record
-from specviz.models.loading import load_pair
-from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import trace_differences
 
@@ -23,11 +22,8 @@ RECORDING_BAR = 1.6
 
 def run(
     prompts: Sequence[list[int]],
+    pair: BenchPair,
     *,
-    target: str = BUILTIN_TARGET,
-    draft: str = BUILTIN_DRAFT,
-    precision: str = "fp32",
-    device: str = "auto",
     pass_mode: str = "fast",
     exact: bool = False,
     max_new_tokens: int = 48,
@@ -39,9 +35,9 @@ def run(
         exact: record every draft step in a pass of the engine's own shape and ask for confidences equal to the bit.
         cost_tokens: length of the output whose recording is timed.
     """
-    engine = Engine(load_pair(target, draft, precision, precision, device), pass_mode=pass_mode, widest_draft=16)
+    engine = Engine(pair.load(), pass_mode=pass_mode, widest_draft=16)
     console.print(
-        f"{engine.pair.name}, {precision}, pass mode {pass_mode}, {engine.pair_info().device}; "
+        f"{engine.pair.name}, {pair.precision}, pass mode {pass_mode}, {engine.pair_info().device}; "
         f"{len(prompts)} prompts of {max_new_tokens} new tokens",
         markup=False,
     )

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import torch
 
+from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console, table
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.engine.events import Event, Verified
-from specviz.models.loading import load_model, load_pair
-from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
+from specviz.models.loading import load_model
 from specviz.replay import ConfidenceThreshold
 from specviz.trace import near_tie_epsilons
 
@@ -29,20 +29,19 @@ WIDEST = 16
 
 def run(
     prompts: Sequence[list[int]],
+    pair: BenchPair,
     *,
-    target: str = BUILTIN_TARGET,
-    draft: str = BUILTIN_DRAFT,
-    precision: str = "bf16",
-    device: str = "auto",
     max_new_tokens: int = 64,
 ) -> bool:
     """Print both parts and verdicts; whether everything holds."""
     verdicts = Verdicts()
-    pair = load_pair(target, draft, precision, precision, device)
-    engine = Engine(pair, pass_mode="invariant", widest_draft=WIDEST)
-    fast = Engine(pair, pass_mode="fast")
+    loaded = pair.load()
+    engine = Engine(loaded, pass_mode="invariant", widest_draft=WIDEST)
+    fast = Engine(loaded, pass_mode="fast")
     info = engine.pair_info()
-    console.print(f"{pair.name}, {precision}, {info.device}, {len(prompts)} prompts of {max_new_tokens} new tokens")
+    console.print(
+        f"{loaded.name}, {pair.precision}, {info.device}, {len(prompts)} prompts of {max_new_tokens} new tokens"
+    )
     settings = [
         Settings(ConfidenceThreshold(t, on_fail), g, max_new_tokens)
         for t, g, on_fail in itertools.product(THRESHOLDS, DRAFT_LENGTHS, ("drop", "keep"))
@@ -72,7 +71,7 @@ def run(
     )
 
     epsilon = near_tie_epsilons(info)[1]
-    untouched = load_model(target, precision, device).model
+    untouched = load_model(pair.target, pair.precision, pair.device).model
     differences = table("First differences from generate", "prompt", "pass mode", "position", "margin", "near-tie")
     explained = equal = 0
     for number, (prompt, ours, margin) in enumerate(zip(prompts, outputs, margins, strict=True)):
@@ -82,7 +81,7 @@ def run(
             if output == theirs:
                 equal += 1
                 continue
-            position = next(i for i, pair_ in enumerate(itertools.zip_longest(output, theirs)) if pair_[0] != pair_[1])
+            position = next(i for i, (a, b) in enumerate(itertools.zip_longest(output, theirs)) if a != b)
             near = margin[position] < epsilon if position < len(margin) else False
             explained += near
             shown = margin[position] if position < len(margin) else float("nan")

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from specviz.analysis.calibrated import cost_model
 from specviz.analysis.comparison import compare
 from specviz.analysis.prediction import predict
+from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
 from specviz.engine.recording import record
-from specviz.models.loading import load_pair
-from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
 from specviz.replay import ConfidenceThreshold, replay
 
 THRESHOLDS, DRAFT_LENGTHS = (0.0, 0.3, 0.6, 0.9), (2, 4, 8)
@@ -22,20 +21,17 @@ THRESHOLDS, DRAFT_LENGTHS = (0.0, 0.3, 0.6, 0.9), (2, 4, 8)
 
 def run(
     prompts: Sequence[list[int]],
+    pair: BenchPair,
     *,
-    target: str = BUILTIN_TARGET,
-    draft: str = BUILTIN_DRAFT,
-    precision: str = "fp32",
-    device: str = "auto",
     pass_mode: str = "fast",
     max_new_tokens: int = 48,
     repeats: int = 1,
 ) -> bool:
     """Print 12 settings with predicted and measured speedup; whether the errors keep to the bars."""
-    engine = Engine(load_pair(target, draft, precision, precision, device), pass_mode=pass_mode, widest_draft=8)
+    engine = Engine(pair.load(), pass_mode=pass_mode, widest_draft=8)
     console.print(
-        f"{engine.pair.name}, {precision}, pass mode {pass_mode}, {engine.pair_info().device}; {len(prompts)} prompts "
-        f"of {max_new_tokens} new tokens, {repeats} repeats; prefill excluded",
+        f"{engine.pair.name}, {pair.precision}, pass mode {pass_mode}, {engine.pair_info().device}; "
+        f"{len(prompts)} prompts of {max_new_tokens} new tokens, {repeats} repeats; prefill excluded",
         markup=False,
     )
     longest = max(len(prompt) for prompt in prompts) + max_new_tokens

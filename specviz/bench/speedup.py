@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 from specviz.analysis.calibrated import cost_model
 from specviz.analysis.curves import grid
+from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console, spread, table
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
 from specviz.engine.recording import record
-from specviz.models.loading import load_pair
-from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
 from specviz.replay import ConfidenceThreshold
 
 EAGER_BAR, COMPILED_BAR = 1.05, 1.15
@@ -28,11 +27,8 @@ LONGEST_DRAFT = 8
 def run(
     prompts: Sequence[list[int]],
     categories: Sequence[str],
+    pair: BenchPair,
     *,
-    target: str = BUILTIN_TARGET,
-    draft: str = BUILTIN_DRAFT,
-    precision: str = "fp32",
-    device: str = "auto",
     pass_mode: str = "fast",
     compiled: bool = False,
     max_new_tokens: int = 48,
@@ -40,13 +36,13 @@ def run(
 ) -> bool:
     """Print the best setting and its measured speedup, over all prompts and by category; whether the bar is met."""
     engine = Engine(
-        load_pair(target, draft, precision, precision, device),
+        pair.load(),
         pass_mode=pass_mode,
         widest_draft=LONGEST_DRAFT,
         compiled=compiled,
     )
     console.print(
-        f"{engine.pair.name}, {precision}, pass mode {pass_mode}{', compiled' if compiled else ''}, "
+        f"{engine.pair.name}, {pair.precision}, pass mode {pass_mode}{', compiled' if compiled else ''}, "
         f"{engine.pair_info().device}; {len(prompts)} prompts of up to {max_new_tokens} new tokens",
         markup=False,
     )
