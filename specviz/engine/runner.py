@@ -58,6 +58,8 @@ class ModelRunner:
         self.length = 0  # tokens in the cache
         self._cache: Cache | None = None
         self._body = model.base_model
+        # a pair's embeddings may be padded to different sizes; an id that only the other model has is read as the last
+        self._last_id = model.get_input_embeddings().num_embeddings - 1
         if not compiled:  # inductor packs frozen weights itself
             pack_linear_layers(self._body)
         parameters = inspect.signature(self._body.forward).parameters
@@ -148,7 +150,7 @@ class ModelRunner:
             self.length -= tokens
 
     def _run(self, tokens: list[int], run_pass) -> torch.Tensor:
-        ids = torch.tensor([tokens], device=self.device)
+        ids = torch.tensor([[min(token, self._last_id) for token in tokens]], device=self.device)
         # padding may reach past the last position a model knows; its rows are thrown away
         positions = torch.arange(self.length, self.length + len(tokens), device=self.device).clamp(
             max=self.max_context - 1
