@@ -7,6 +7,7 @@ import inspect
 import math
 
 import torch
+import torch._inductor.config
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, StaticLayer
 
@@ -180,4 +181,7 @@ def compile_pass(forward, device: torch.device):
             return graph(*arguments).clone()  # the graph's own output is overwritten by its next replay
 
         return replay_graph
-    return torch.compile(forward, fullgraph=True, dynamic=False, options={"freezing": True})
+    # For the whole process, because tracing looks at it before the options of one compilation apply; it concerns only
+    # what is compiled without gradients.
+    torch._inductor.config.freezing = True
+    return torch.compile(forward, fullgraph=True, dynamic=False)
