@@ -9,6 +9,7 @@ say more per token than a few probabilities do, which counts when texts are few.
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 from collections import Counter
@@ -221,10 +222,9 @@ class Trainer:
         self,
         read_texts: Callable[[], Sequence[LabelledText]],
         *,
-        until: int | None = None,
         after_step: Callable[[Trainer, float], bool | None] | None = None,
     ) -> None:
-        """Train up to step `until` (default: all steps).
+        """Train the steps that are left.
 
         Args:
             read_texts: called at the start of every epoch, so texts written meanwhile join the next one.
@@ -232,11 +232,10 @@ class Trainer:
         """
         settings = self.settings
         self.draft.train()
-        until = settings.steps if until is None else min(until, settings.steps)
-        while self.step < until:
+        while self.step < settings.steps:
             texts = read_texts()
             batches = batches_of_epoch(texts, settings.batch_tokens, settings.seed, self.epoch)
-            while self.batch_in_epoch < len(batches) and self.step < until:
+            while self.batch_in_epoch < len(batches) and self.step < settings.steps:
                 loss = self._train_step([texts[i] for i in batches[self.batch_in_epoch]])
                 self.batch_in_epoch += 1
                 if after_step and after_step(self, loss):
@@ -261,8 +260,6 @@ class Trainer:
 
     def averaged_draft(self) -> DraftModel:
         """A copy of the draft with the running average of its weights, sharing the frozen ones."""
-        import copy
-
         frozen = {id(p): p for p in self.draft.parameters() if not p.requires_grad}
         draft = copy.deepcopy(self.draft, memo=frozen)
         draft.load_state_dict(self.average, strict=False)
