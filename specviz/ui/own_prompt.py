@@ -17,10 +17,10 @@ from specviz.ui.workshop import (
     workshop,
 )
 
-PRECISIONS = ("bf16", "fp32", "fp16", "int8", "nf4", "fp4")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "nf4", "fp4")
 OTHER = "other"
 RECORDED_DRAFT = 16
-LOOK_AGAIN_SECONDS = 0.6
+LOOK_AGAIN_SECONDS = 1.0
 
 
 def prompt_form() -> None:

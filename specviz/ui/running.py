@@ -10,6 +10,7 @@ from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Ve
 from specviz.engine.recording import record
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedPair, encode_prompt, load_pair
+from specviz.models.precision import natural_precision
 from specviz.models.token_text import TokenText
 from specviz.replay import ConfidenceThreshold
 from specviz.trace import Recording
@@ -121,5 +122,16 @@ def load_running_pair(choice: PairChoice, report: Callable[[str, float | None, f
         SpecVizError: it cannot be found, does not fit together, or does not fit into memory.
     """
     return LivePair(
-        load_pair(choice.target, choice.draft, choice.target_precision, choice.draft_precision, progress=report)
+        load_pair(
+            choice.target,
+            choice.draft,
+            _chosen(choice.target_precision),
+            _chosen(choice.draft_precision),
+            progress=report,
+        )
     )
+
+
+def _chosen(precision: str) -> str:
+    """The precision itself, or the one this machine computes in by nature for "auto"."""
+    return natural_precision("auto") if precision == "auto" else precision
