@@ -5,12 +5,13 @@ from pathlib import Path
 import streamlit as st
 
 import specviz.ui
+from specviz.ui import query
 
 FOLDER = Path(specviz.ui.__file__).parent
 
 st.set_page_config("SpecViz", str(FOLDER / "icon.svg"), layout="wide")
 st.html(FOLDER / "page.css")
-st.navigation(
+page = st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
         st.Page("pages/thresholds.py", title="Thresholds"),
@@ -19,4 +20,7 @@ st.navigation(
         st.Page("pages/data.py", title="Data"),
     ],
     position="top",
-).run()
+)
+if query.new_page(page.title):
+    st.session_state.pop("first-tau", None)  # the live panel begins with the threshold of the link
+page.run()

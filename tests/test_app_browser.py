@@ -1,30 +1,19 @@
 """The app in a real Chromium. Run alone with `pytest -m browser`, left out with `-m "not browser"`."""
 
-import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from pathlib import Path
+import zipfile
 
 import pytest
 from sample_recordings import sample_recording, write_sample_gallery
 
 from specviz.replay import ConfidenceThreshold, replay
+from specviz.trace import read_trace_csv
+from specviz.ui.screenshots import CHROMIUM_FLAGS, running_app
 
 pytestmark = pytest.mark.browser
-ROOT = Path(__file__).parent.parent
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE = 60_000  # ms; slow machines may take their time, nothing here is timed
+PATIENCE = 120_000  # ms; slow machines may take their time, nothing here is timed
 
 # What the panel shows in its rounds reading: every token's status in order, and the rounds they belong to.
 READ_PANEL = """(root) => ({
@@ -56,27 +45,9 @@ def gallery(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(gallery):
-    """The address of the app on a free port, with the made-up gallery."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    command += ["--server.fileWatcherType", "none"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "SPECVIZ_GALLERY": str(gallery)}, stdout=subprocess.DEVNULL
-    )
-    address = f"http://localhost:{port}"
-    try:
-        for _ in range(240):
-            try:
-                urllib.request.urlopen(f"{address}/_stcore/health", timeout=5)
-                break
-            except OSError:
-                time.sleep(0.5)
+    """The address of the app with the made-up gallery."""
+    with running_app(SPECVIZ_GALLERY=str(gallery), OMP_NUM_THREADS="1") as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +55,7 @@ def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="needs `pip install playwright`")
     with playwright.sync_playwright() as driver:
         try:
-            chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
         except playwright.Error as error:
             pytest.skip(
                 f"no Chromium: install one, or run `playwright install chromium` ({str(error).splitlines()[0]})"
@@ -141,7 +112,7 @@ def test_during_a_drag_the_statuses_on_screen_are_those_of_the_replay(page, serv
     assert len(seen) == 5
     page.mouse.up()
     # Let go: the address and the charts follow.
-    page.wait_for_url(re.compile(rf"tau={screen['tau']:.6g}"))
+    page.wait_for_url(re.compile(rf"tau={screen['tau']:.9g}"))
     page.get_by_text(f"at τ = {screen['tau']:.3f} and γ = {gamma}").wait_for()
 
 
@@ -176,3 +147,53 @@ def test_keyboard_alone(page, server):
     page.locator(".card.is-pinned").wait_for()
     page.keyboard.press("Escape")
     page.locator(".card").wait_for(state="hidden")
+
+
+def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_path):
+    from tiny_models import save_pair
+
+    target, draft = save_pair(tmp_path, chat=True)
+    prompt = "the cat <script>alert(1)</script> =1+1 **b**"
+    page.set_default_timeout(4 * PATIENCE)
+    open_panel(page, server)
+    page.get_by_text("Your own prompt").click()
+    page.get_by_label("Your prompt").fill(prompt)
+    page.get_by_label("Pair").click()
+    page.get_by_role("option", name="Another pair").click()
+    page.get_by_label("Target", exact=True).fill(str(target))
+    page.keyboard.press("Tab")
+    page.get_by_label("Draft", exact=True).fill(str(draft))
+    page.keyboard.press("Tab")
+    page.get_by_label("Most tokens").fill("40")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Run and record").click()
+    page.get_by_role("button", name="Stop").wait_for()
+    page.wait_for_url(re.compile("run="))
+    page.reload()
+    page.locator(".prompt-text").get_by_text(prompt, exact=True).wait_for()
+    page.locator(".speed-figure").get_by_text(re.compile(r"\d\.\d\d")).wait_for()
+    assert page.locator(".strip.text .tk").count() == 40
+    page.goto(page.url.replace("/?", "/data?"))
+    page.get_by_text("Your run: the cat").wait_for()
+    with page.expect_download() as download:
+        page.get_by_text("This trace as CSV").click()
+    with zipfile.ZipFile(download.value.path()) as archive:
+        archive.extractall(tmp_path / "trace")
+    trace, tokens = read_trace_csv(tmp_path / "trace")
+    assert trace.run.prompt == prompt
+    assert len(trace.run.output_ids) == 40
+    assert set(trace.run.output_ids) <= set(tokens)
+
+
+def test_two_sessions_do_not_see_each_other(browser, server):
+    first, second = browser.new_page(), browser.new_page()
+    for page, tau in ((first, 0.2), (second, 0.8)):
+        page.set_default_timeout(PATIENCE)
+        open_panel(page, f"{server}/?item=ocean&tau={tau}&gamma=4")
+    first.locator(".slider").focus()
+    first.keyboard.press("End")
+    first.wait_for_url(re.compile("tau=1&"))
+    assert read_panel(second)["tau"] == 0.8
+    assert "tau=0.8" in second.url
+    first.close()
+    second.close()

@@ -15,13 +15,14 @@ import streamlit as st
 from sample_recordings import sample_cost, sample_recording, sample_set, sample_words, write_sample_gallery
 from streamlit.testing.v1 import AppTest
 
+from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import read_recordings, read_trace_csv, trace_differences, write_recordings
 from specviz.ui import library, token_texts
 from specviz.ui.gallery import list_items, load_item
 from specviz.ui.report import html_report
-from specviz.ui.requests import PairChoice, RunRequest
+from specviz.ui.requests import MeasuredRace, PairChoice, RaceRequest, RunRequest, SweepRequest
 from specviz.ui.shown import Shown
 from specviz.ui.workshop import FAILED, FINISHED, STOPPED, Workshop
 
@@ -191,6 +192,12 @@ class FakePair:
         on_round({"drafted": [["a", "accepted"]], "own": ["b", "bonus"]})
         return sample_recording(16), TOKENS
 
+    def sweep(self, request, stopped, progress):
+        return [sample_recording(16, seed) for seed in range(len(request.prompts))], TOKENS, {"9": "Too long."}
+
+    def race(self, request, stopped):
+        return MeasuredRace([[0.5, 1]], [[0.25, 1]], ["a"], "a device", True)
+
     def measure_costs(self, stopped, progress):
         self.measured += 1
         return sample_cost()
@@ -240,4 +247,13 @@ def test_jobs_run_one_after_the_other_and_know_their_place():
     wait_for(lambda: crash.over)
     assert crash.state == FAILED
     assert "device lost" in crash.message
+    shop.stop(shop.submit(request("after a crash the pair is loaded again", "u")))
+    pair = PairChoice("v", "d")
+    sweep = shop.submit(SweepRequest(pair, (Prompt("1", "", "a"), Prompt("2", "", "b")), 16, 8))
+    race = shop.submit(RaceRequest(pair, "a", 16, 0.5, 4))
+    wait_for(lambda: race.over)
+    assert len(sweep.members) == 2
+    assert sweep.failures == {"9": "Too long."}
+    assert sweep.members[0].cost is not None
+    assert race.race.same_output
     assert np.all([job.id != crash.id for job in (first, second, third)])

@@ -16,6 +16,7 @@ from specviz.ui.gallery import gallery_folder, list_items, load_item
 from specviz.ui.own_prompt import finished_run
 from specviz.ui.requests import PairChoice
 from specviz.ui.shown import Shown
+from specviz.ui.workshop import workshop
 
 TRACE_FILES = ("run.json", "rounds.csv", "steps.csv")
 
@@ -74,6 +75,9 @@ def sets_on_offer() -> dict[str, ShownSet]:
     run = finished_run()
     if run is not None:
         found["run"] = ShownSet(f"Your run: {run.title[:48]}", (run,))
+    sweep = workshop().job(st.session_state.get("sweep-job"))
+    if sweep is not None and sweep.members:
+        found["sweep"] = ShownSet(f"Your sweep of {len(sweep.members)} prompts", sweep.members)
     found |= st.session_state.get("uploads", {})
     items = {name: gallery_recording(name) for name in list_items()}
     whole = _together("The whole gallery", tuple(items.values()))

@@ -1,4 +1,7 @@
-"""What a link carries: the gallery item, the threshold and the draft length. The page is the path."""
+"""What a link carries: the gallery item, the threshold and the draft length. The page is the path.
+
+The session remembers them too, so that they stay when the reader goes from page to page.
+"""
 
 import math
 
@@ -6,12 +9,18 @@ import streamlit as st
 
 DEFAULT_TAU = 0.4
 DEFAULT_MAX_DRAFT = 5
+MEMORY = "link"  # key of the session's copy
+
+
+def _asked(name: str, default):
+    remembered = st.session_state.get(MEMORY, {})
+    return st.query_params.get(name, remembered.get(name, default))
 
 
 def tau_from_link() -> float:
-    """The threshold that the link asks for; a default where it asks for none or for nonsense."""
+    """The threshold that the link asks for; the last one, or a default, where it asks for none or for nonsense."""
     try:
-        tau = float(st.query_params.get("tau", DEFAULT_TAU))
+        tau = float(_asked("tau", DEFAULT_TAU))
     except ValueError:
         return DEFAULT_TAU
     return min(1.0, max(0.0, tau)) if math.isfinite(tau) else DEFAULT_TAU
@@ -20,7 +29,7 @@ def tau_from_link() -> float:
 def max_draft_from_link(longest: int) -> int:
     """The draft length that the link asks for, within 1 and `longest`."""
     try:
-        asked = int(st.query_params.get("gamma", DEFAULT_MAX_DRAFT))
+        asked = int(_asked("gamma", DEFAULT_MAX_DRAFT))
     except ValueError:
         asked = DEFAULT_MAX_DRAFT
     return min(longest, max(1, asked))
@@ -28,13 +37,21 @@ def max_draft_from_link(longest: int) -> int:
 
 def item_from_link(names: list[str]) -> str | None:
     """The gallery item that the link names, if there is such an item."""
-    name = st.query_params.get("item")
+    name = _asked("item", None)
     return name if name in names else None
 
 
 def put_into_link(**values: str | float | int) -> None:
-    """Write into the address bar, without a rerun, what differs from what stands there."""
-    for name, value in values.items():
-        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Write into the address bar, without a rerun, what differs from what stands there; and remember it."""
+    texts = {name: f"{value:.9g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    st.session_state.setdefault(MEMORY, {}).update(texts)
+    for name, text in texts.items():
         if st.query_params.get(name) != text:
             st.query_params[name] = text
+
+
+def new_page(title: str) -> bool:
+    """Whether the reader has just come to the page of this title, from another one or from outside."""
+    came = st.session_state.get("page") != title
+    st.session_state["page"] = title
+    return came

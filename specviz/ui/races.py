@@ -9,9 +9,8 @@ from specviz.trace.trace import Trace
 from specviz.ui.race_view import Moments
 from specviz.ui.requests import MeasuredRace, RaceRequest
 from specviz.ui.shown import Shown
-from specviz.ui.workshop import FAILED, workshop
-
-LOOK_AGAIN_SECONDS = 0.6
+from specviz.ui.watching import outcome, watch
+from specviz.ui.workshop import workshop
 
 
 def modelled_race(shown: Shown, tau: float, max_draft: int) -> tuple[Moments, Moments]:
@@ -43,25 +42,12 @@ def measured_race(shown: Shown, tau: float, max_draft: int) -> MeasuredRace | No
     asked = RaceRequest(shown.pair, shown.recording.prompt, len(shown.recording.output_ids), tau, max_draft)
     job = workshop().job(st.session_state.get("race-job"))
     if job is not None and job.request == asked:
-        if not job.over:
-            _watch(job.id)
-        elif job.state == FAILED:
-            st.error("The race could not be run.")
-            st.text(job.message)
+        if job.over:
+            outcome(job)
+        else:
+            watch(job.id, "race")
         return job.race
     if st.button("Run it for real", key="race-run", help="Loads the pair, then times one run each, on this machine."):
         st.session_state["race-job"] = workshop().submit(asked).id
         st.rerun()
     return None
-
-
-@st.fragment(run_every=LOOK_AGAIN_SECONDS)
-def _watch(job_id: str) -> None:
-    job = workshop().job(job_id)
-    if job is None or job.over:
-        st.rerun()
-    left, right = st.columns([5, 1], vertical_alignment="center")
-    ahead = workshop().jobs_before(job)
-    left.text(f"Waiting: {ahead} ahead." if ahead else job.stage or "Waiting")
-    if right.button("Stop", key="race-stop", width="stretch"):
-        workshop().stop(job)

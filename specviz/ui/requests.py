@@ -1,19 +1,19 @@
-"""What a session may ask of a loaded pair."""
+"""What a session may ask of a loaded pair, and what it gets."""
 
 from dataclasses import dataclass
+
+from specviz.analysis.comparison import MeasuredPoint
+from specviz.analysis.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class PairChoice:
-    """Which two models, each at which precision ("auto": what the machine computes in by nature).
-
-    Sources are what `specviz.models.sources.find_model` takes.
-    """
+    """Which two models, each at which precision; sources as `specviz.models.sources.find_model` takes them."""
 
     target: str
     draft: str
-    target_precision: str = "auto"
-    draft_precision: str = "auto"
+    target_precision: str = "bf16"
+    draft_precision: str = "bf16"
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,16 @@ class RunRequest:
 
     pair: PairChoice
     prompt: str
+    max_new_tokens: int
+    max_draft: int
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """Record many prompts."""
+
+    pair: PairChoice
+    prompts: tuple[Prompt, ...]
     max_new_tokens: int
     max_draft: int
 
@@ -38,6 +48,17 @@ class RaceRequest:
 
 
 @dataclass(frozen=True)
+class MeasureRequest:
+    """Really run one setting on some prompts, each beside a plain run."""
+
+    pair: PairChoice
+    prompts: tuple[str, ...]
+    max_new_tokens: int
+    tau: float
+    max_draft: int
+
+
+@dataclass(frozen=True)
 class MeasuredRace:
     """Moments of both runs ([seconds, tokens committed by then], prefill left out), and the output as shown."""
 
@@ -46,3 +67,16 @@ class MeasuredRace:
     tokens: list[str]
     device: str
     same_output: bool
+
+
+Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest
+__all__ = [
+    "MeasureRequest",
+    "MeasuredPoint",
+    "MeasuredRace",
+    "PairChoice",
+    "RaceRequest",
+    "Request",
+    "RunRequest",
+    "SweepRequest",
+]

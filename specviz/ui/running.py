@@ -4,17 +4,29 @@ from collections.abc import Callable, Iterable
 
 from specviz.analysis import CostModel
 from specviz.analysis.calibrated import cost_model
+from specviz.analysis.comparison import measured_point
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Verified
+from specviz.engine.measurement import measure
+from specviz.engine.record_many import record_many
 from specviz.engine.recording import record
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedPair, encode_prompt, load_pair
 from specviz.models.precision import natural_precision
+from specviz.models.storage import cache_folder
 from specviz.models.token_text import TokenText
 from specviz.replay import ConfidenceThreshold
 from specviz.trace import Recording
-from specviz.ui.requests import MeasuredRace, PairChoice, RaceRequest, RunRequest
+from specviz.ui.requests import (
+    MeasuredPoint,
+    MeasuredRace,
+    MeasureRequest,
+    PairChoice,
+    RaceRequest,
+    RunRequest,
+    SweepRequest,
+)
 from specviz.ui.token_texts import display_text, used_tokens
 
 Progress = Callable[[str, float | None], None]
@@ -46,6 +58,30 @@ class LivePair:
             progress=progress,
         )
         return recording, {token: self._text.bytes_of(token) for token in used_tokens([recording])}
+
+    def sweep(
+        self, request: SweepRequest, stopped: Callable[[], bool], progress: Progress
+    ) -> tuple[list[Recording], dict[int, bytes], dict[str, str]]:
+        """Record every prompt; finished ones stay in the user's cache, so the same sweep goes on where it was."""
+        done = record_many(
+            self._engine,
+            request.prompts,
+            cache_folder() / "recordings",
+            max_new_tokens=request.max_new_tokens,
+            max_draft=request.max_draft,
+            stopped=stopped,
+            progress=lambda stage, number, total: progress(f"{stage}, {number} of {total} done", number / total),
+        )
+        recordings = list(done.recordings.recordings) if done.recordings else []
+        return recordings, {token: self._text.bytes_of(token) for token in used_tokens(recordings)}, done.failures
+
+    def measure(self, request: MeasureRequest, stopped: Callable[[], bool], progress: Progress) -> MeasuredPoint:
+        """One setting on every prompt, interleaved with plain decoding."""
+        settings = Settings(ConfidenceThreshold(request.tau), request.max_draft, request.max_new_tokens)
+        prompts = [encode_prompt(self._pair, prompt) for prompt in request.prompts]
+        found = measure(self._engine, prompts, [settings], stopped=stopped, progress=progress)
+        speculative = found.speculative_seconds[0][0]
+        return measured_point(request.tau, request.max_draft, found.plain_seconds[0][: len(speculative)], speculative)
 
     def race(self, request: RaceRequest, stopped: Callable[[], bool]) -> MeasuredRace:
         """One plain and one speculative run after a short warm-up of both."""

@@ -1,10 +1,17 @@
-"""Curves and grids of recording sets, worked out once per set."""
+"""Curves and grids of recording sets, worked out once per set; sweeps that record sets; points measured for real."""
 
 import streamlit as st
 
 from specviz.analysis import SpeedupCurve, SpeedupGrid, grid, speedup_curve
+from specviz.analysis.prompts import Prompt, default_prompts, parse_prompts
 from specviz.errors import SpecVizError
 from specviz.ui.library import ShownSet
+from specviz.ui.own_prompt import RECORDED_DRAFT, choose_pair
+from specviz.ui.requests import MeasuredPoint, MeasureRequest, SweepRequest
+from specviz.ui.watching import outcome, watch
+from specviz.ui.workshop import workshop
+
+MOST_MEASURED = 10  # prompts: a measurement runs for real
 
 
 def curve_of(offered: ShownSet, max_draft: int) -> SpeedupCurve:
@@ -40,3 +47,64 @@ def _curve(_offered: ShownSet, names: tuple[str, ...], max_draft: int) -> Speedu
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _grid(_offered: ShownSet, names: tuple[str, ...]) -> SpeedupGrid:
     return grid(_offered.recordings, _cost(_offered), pass_mode=_pass_mode(_offered), outside="clamp")
+
+
+def sweep_form() -> None:
+    """Record a set of prompts; the set is then on offer on every page of this session."""
+    job = workshop().job(st.session_state.get("sweep-job"))
+    if job is not None and not job.over:
+        watch(job.id, "sweep")
+        return
+    if job is not None:
+        outcome(job)
+    own = st.file_uploader(
+        "Prompts: one a line, or JSON lines with `prompt` or `turns`. Without a file: the 40 prompts of SpecViz.",
+        type=["txt", "jsonl"],
+        key="sweep-file",
+    )
+    choice, tokens = choose_pair("sweep")
+    most = st.number_input("Most prompts", 1, 1000, 8, key="sweep-most")
+    if st.button("Record this set", key="sweep-run"):
+        prompts = _prompts(own)[: int(most)]
+        if not (choice.target and choice.draft):
+            st.warning("Name both models: a target and its draft.")
+            return
+        request = SweepRequest(choice, tuple(prompts), tokens, RECORDED_DRAFT)
+        st.session_state["sweep-job"] = workshop().submit(request).id
+        st.rerun()
+
+
+def _prompts(upload) -> list[Prompt]:
+    if upload is None:
+        return default_prompts()
+    try:
+        return parse_prompts(upload.getvalue().decode("utf-8-sig"), "This file")
+    except UnicodeDecodeError as error:
+        raise SpecVizError(f"This file is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
+
+
+def measure_form(offered: ShownSet, tau: float, max_draft: int) -> None:
+    """Offer to run one setting for real on the set's first prompts."""
+    job = workshop().job(st.session_state.get("measure-job"))
+    if job is not None and not job.over:
+        watch(job.id, "measure")
+        return
+    if job is not None:
+        outcome(job)
+        if job.point is not None:
+            st.session_state.setdefault("points", {})[job.id] = (offered.title, job.point)
+    pair = offered.members[0].pair
+    if pair is None:
+        return
+    prompts = tuple(shown.recording.prompt for shown in offered.members[:MOST_MEASURED])
+    longest = max(len(shown.recording.output_ids) for shown in offered.members[:MOST_MEASURED])
+    words = f"Measure τ = {tau:.3f}, γ = {max_draft} for real, on {len(prompts)} prompt{'s' * (len(prompts) > 1)}"
+    if st.button(words, key="measure-run", help="Loads the pair and runs each prompt plainly and speculatively."):
+        request = MeasureRequest(pair, prompts, longest, tau, max_draft)
+        st.session_state["measure-job"] = workshop().submit(request).id
+        st.rerun()
+
+
+def measured_points(title: str) -> list[MeasuredPoint]:
+    """Points that this session measured on the set of this title."""
+    return [point for found, point in st.session_state.get("points", {}).values() if found == title]

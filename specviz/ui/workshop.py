@@ -17,7 +17,16 @@ import streamlit as st
 from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
 from specviz.trace import Recording
-from specviz.ui.requests import MeasuredRace, PairChoice, RaceRequest, RunRequest
+from specviz.ui.requests import (
+    MeasuredPoint,
+    MeasuredRace,
+    MeasureRequest,
+    PairChoice,
+    RaceRequest,
+    Request,
+    RunRequest,
+    SweepRequest,
+)
 from specviz.ui.shown import Shown
 
 PAIRS_IN_MEMORY = 1
@@ -58,7 +67,7 @@ Loader = Callable[[PairChoice, Callable[[str, float | None, float | None], None]
 class Job:
     """One run. The worker writes, pages only read; `stop` is how they interrupt."""
 
-    request: RunRequest | RaceRequest
+    request: Request
     id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
     state: str = WAITING
     stage: str = ""
@@ -66,7 +75,10 @@ class Job:
     total: float | None = None
     rounds: list[dict] = field(default_factory=list)  # as they are committed, for the live view
     shown: Shown | None = None  # of a run
+    members: tuple[Shown, ...] = ()  # of a sweep
+    failures: dict[str, str] = field(default_factory=dict)  # of a sweep: a prompt's id and why it was left out
     race: MeasuredRace | None = None  # of a race
+    point: MeasuredPoint | None = None  # of a measurement
     message: str = ""  # what went wrong
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -97,7 +109,7 @@ class Workshop:
         self._changed = threading.Condition()
         threading.Thread(target=self._work, daemon=True, name="specviz-workshop").start()
 
-    def submit(self, request: RunRequest | RaceRequest) -> Job:
+    def submit(self, request: Request) -> Job:
         job = Job(request)
         with self._changed:
             self._jobs[job.id] = job
@@ -161,20 +173,44 @@ class Workshop:
             job.state = STOPPED
             return
         job.state = RUNNING
-        if isinstance(request, RaceRequest):
-            job.report("Running plainly, then speculatively")
-            job.race = pair.race(request, lambda: job.stop_asked)
-            job.state = FINISHED
-            return
+        match request:
+            case RunRequest():
+                self._record(job, pair)
+            case SweepRequest():
+                recordings, tokens, job.failures = pair.sweep(request, lambda: job.stop_asked, job.report)
+                self._show_sweep(job, pair, recordings, tokens)
+            case RaceRequest():
+                job.report("Running plainly, then speculatively")
+                job.race = pair.race(request, lambda: job.stop_asked)
+            case MeasureRequest():
+                job.point = pair.measure(request, lambda: job.stop_asked, job.report)
+        job.state = STOPPED if job.stop_asked else FINISHED
+
+    def _record(self, job: Job, pair: RunningPair) -> None:
+        """Record, show it at once, then see to its prices."""
+        request = job.request
         job.report("Reading the prompt")
         recording, tokens = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
         cost = self._costs.get(request.pair)
         job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens, request.pair)
         if cost is None and not job.stop_asked:
-            job.state = MEASURING
-            cost = self._costs[request.pair] = pair.measure_costs(lambda: job.stop_asked, job.report)
+            cost = self._measured_costs(job, pair)
             job.shown = replace(job.shown, name=f"run:{job.id}:priced", cost=cost, _packed={})
-        job.state = STOPPED if job.stop_asked else FINISHED
+
+    def _show_sweep(self, job: Job, pair: RunningPair, recordings: list[Recording], tokens: dict[int, bytes]) -> None:
+        cost = self._costs.get(job.request.pair)
+        if cost is None and recordings and not job.stop_asked:
+            cost = self._measured_costs(job, pair)
+        job.members = tuple(
+            Shown(f"sweep:{job.id}:{place}", recording.prompt, recording, cost, tokens, job.request.pair)
+            for place, recording in enumerate(recordings)
+        )
+
+    def _measured_costs(self, job: Job, pair: RunningPair) -> CostModel:
+        job.state = MEASURING
+        cost = pair.measure_costs(lambda: job.stop_asked, job.report)
+        self._costs[job.request.pair] = cost
+        return cost
 
     def _loaded(self, job: Job) -> RunningPair:
         choice = job.request.pair

@@ -7,6 +7,9 @@ class Curve {
   constructor(figure, onMove, onRelease) {
     this.figure = figure;
     this.svg = figure.querySelector("svg");
+    // The marker is a layer of its own, so that moving it draws nothing else again.
+    this.rider = figure.querySelector(".rider");
+    this.riderLine = figure.querySelector(".rider-line");
     const move = (event) => {
       const share = (event.clientX - this.svg.getBoundingClientRect().left - MARGIN.left) / this.inner;
       onMove(Math.round(clamp(share, 0, 1) * 1000) / 1000);
@@ -56,15 +59,12 @@ class Curve {
     const bestX = this.x((this.best + until) / 2);
     const bestY = this.y(speedups[best]);
     const toTheLeft = bestX > width / 2;
-    this.riderLine = drawing("line", { class: "rider-line", y1: MARGIN.top - 4, y2: bottom });
-    this.rider = drawing("circle", { class: "rider", r: 5.5 });
     const one = this.y(1);
     this.svg.replaceChildren(
       drawing("line", { class: "one", x1: this.x(0), x2: this.x(1), y1: one, y2: one }),
       drawing("text", { x: MARGIN.left - 6, y: one + 4, "text-anchor": "end" }, "1×"),
       drawing("path", { class: "steps", d: path }),
       ...this.measured.flatMap((point) => this.measuredPoint(point)),
-      this.riderLine,
       drawing("circle", { class: "optimum", cx: bestX, cy: bestY, r: 4 }),
       drawing(
         "text",
@@ -76,7 +76,6 @@ class Curve {
         { x: this.x(tau), y: CURVE_HEIGHT - 6, "text-anchor": tau === 0 ? "start" : tau === 1 ? "end" : "middle" },
         tau === 0.5 ? "τ 0.5" : String(tau),
       )),
-      this.rider,
     );
   }
 
@@ -90,10 +89,8 @@ class Curve {
   show(tau, speedup) {
     if (speedup === null) return;
     const x = this.x(tau).toFixed(1);
-    this.rider.setAttribute("cx", x);
-    this.rider.setAttribute("cy", this.y(speedup).toFixed(1));
-    this.riderLine.setAttribute("x1", x);
-    this.riderLine.setAttribute("x2", x);
+    this.rider.style.transform = `translate(${x}px, ${this.y(speedup).toFixed(1)}px)`;
+    this.riderLine.style.transform = `translateX(${x}px)`;
     this.svg.setAttribute("aria-label", `Speedup ${speedup.toFixed(2)} at threshold ${formatTau(tau)}`);
   }
 }

@@ -33,29 +33,27 @@ class Lane {
     this.canvas.setAttribute("aria-label", summary);
     this.steps = rounds.flatMap((round) => Array.from(round.steps, (_, index) => [round, index]));
     const { context, width, colours } = this;
-    context.clearRect(0, 0, width, LANE_HEIGHT);
     const pitch = Math.min(18, width / Math.max(1, this.steps.length));
     this.pitch = pitch;
     const bar = pitch > 3 ? pitch - Math.min(4, pitch * 0.28) : pitch;
-    context.lineWidth = 1;
+    // One path a status: thousands of bars are then four things to draw.
+    const paths = Object.fromEntries(Object.keys(colours).map((status) => [status, new Path2D()]));
     this.steps.forEach(([round, index], place) => {
-      const step = lookup.step(round, index);
-      const status = STATUS[step.letter];
-      const height = Math.max(1, BAR_FIELD * step.confidence);
+      const status = STATUS[round.steps[index]];
+      const height = Math.max(1, BAR_FIELD * lookup.confidence(round, index));
       const x = place * pitch;
-      const y = LANE_HEIGHT - height;
-      if (status === "withheld") {
-        context.strokeStyle = colours.withheld;
-        context.globalAlpha = 0.8;
-        context.setLineDash(bar > 6 ? [2, 2] : []);
-        context.strokeRect(x + 0.5, y + 0.5, Math.max(0.5, bar - 1), height);
-      } else {
-        context.globalAlpha = status === "discarded" ? 0.55 : 0.92;
-        context.fillStyle = colours[status];
-        context.fillRect(x, y, bar, height);
-      }
+      if (status === "withheld") paths.withheld.rect(x + 0.5, LANE_HEIGHT - height + 0.5, Math.max(0.5, bar - 1), height);
+      else paths[status].rect(x, LANE_HEIGHT - height, bar, height);
     });
-    context.globalAlpha = 1;
+    context.clearRect(0, 0, width, LANE_HEIGHT);
+    for (const status of ["accepted", "rejected", "discarded"]) {
+      context.fillStyle = colours[status];
+      context.fill(paths[status]);
+    }
+    context.lineWidth = 1;
+    context.strokeStyle = colours.withheld;
+    context.setLineDash(bar > 6 ? [2, 2] : []);
+    context.stroke(paths.withheld);
   }
 
   // The step under a horizontal place, or nothing.

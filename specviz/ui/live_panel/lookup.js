@@ -63,6 +63,12 @@ class Lookup {
     };
   }
 
+  confidence(round, index) {
+    const rejected = round.steps.indexOf("r");
+    if (rejected < 0 || index <= rejected) return this.recording.confidence[round.start + index];
+    return this.recording.branchConfidence[this.recording.branchOffsets[round.start + rejected] + index - rejected - 1];
+  }
+
   text(token) {
     return token < 0 ? "" : this.recording.texts[token];
   }

@@ -7,7 +7,9 @@ const TALLEST_WRONG = 28;
 class Slider {
   constructor(root, onMove, onRelease) {
     this.root = root;
-    this.track = root.querySelector(".track");
+    this.faded = root.querySelector(".track.faded");
+    this.proposed = root.querySelector(".proposed");
+    this.full = this.proposed.querySelector(".track");
     this.handle = root.querySelector(".handle");
     this.onMove = onMove;
     this.onRelease = onRelease;
@@ -26,25 +28,17 @@ class Slider {
       const clipped = Math.min(height, tallest);
       return count ? `M${bin * width + 1.5} ${AXIS_HEIGHT}h${width - 3}v${upwards ? -clipped : clipped}h${3 - width}z` : "";
     }).join("");
-    const histogram = (className) => {
-      const group = drawing("g", { class: className });
-      group.append(
-        drawing("path", { class: "right", d: bars(right, true, TALLEST_RIGHT) }),
-        drawing("path", { class: "wrong", d: bars(wrong, false, TALLEST_WRONG) }),
-      );
-      return group;
-    };
-    // Faint bars everywhere, full ones over them from the handle on: a move changes one number.
-    const clip = drawing("clipPath", { id: "specviz-proposed" });
-    this.proposed = drawing("rect", { x: 0, y: 0, width: 1000, height: 100 });
-    clip.append(this.proposed);
-    const full = histogram("full");
-    full.setAttribute("clip-path", "url(#specviz-proposed)");
+    const histogram = () => [
+      drawing("path", { class: "right", d: bars(right, true, TALLEST_RIGHT) }),
+      drawing("path", { class: "wrong", d: bars(wrong, false, TALLEST_WRONG) }),
+    ];
     const ticks = changes.map((tau) => `M${(1000 * tau).toFixed(1)} 94v6`).join("");
-    this.track.replaceChildren(
-      clip, histogram("faded"), full, drawing("line", { class: "axis", x1: 0, x2: 1000, y1: AXIS_HEIGHT, y2: AXIS_HEIGHT }),
+    // Faint bars everywhere; over them full ones in a window that begins at the handle. Moving the window draws nothing.
+    this.faded.replaceChildren(
+      ...histogram(), drawing("line", { class: "axis", x1: 0, x2: 1000, y1: AXIS_HEIGHT, y2: AXIS_HEIGHT }),
       drawing("path", { class: "ticks", d: ticks }),
     );
+    this.full.replaceChildren(...histogram());
     this.resize();
   }
 
@@ -56,8 +50,10 @@ class Slider {
   show(tau, valueText) {
     this.tau = tau;
     this.valueText = valueText;
-    this.handle.style.transform = `translateX(${(tau * this.width).toFixed(2)}px)`;
-    this.proposed.setAttribute("x", (1000 * tau).toFixed(2));
+    const x = (tau * this.width).toFixed(2);
+    this.handle.style.transform = `translateX(${x}px)`;
+    this.proposed.style.transform = `translateX(${x}px)`;
+    this.full.style.transform = `translateX(-${x}px)`;
     this.root.setAttribute("aria-valuenow", tau.toFixed(4));
     this.root.setAttribute("aria-valuetext", valueText);
   }

@@ -21,7 +21,13 @@ class TextReading {
     });
     this.shown = new Array(this.tokens.length).fill("");
     this.ghosts = new Map(); // output position of the target's token -> {key, node}
-    this.root.replaceChildren(...this.tokens);
+    // A block a line of the text: a change then moves the words of its own lines only.
+    const blocks = [element("span", "block")];
+    this.tokens.forEach((node) => {
+      blocks.at(-1).append(node);
+      if (node.textContent.endsWith("\n")) blocks.push(element("span", "block"));
+    });
+    this.root.replaceChildren(...blocks);
   }
 
   // `committed`: tokens after this many are dimmed (the play button's future).

@@ -39,8 +39,12 @@ class Race {
     const text = document.createElement("p");
     text.className = "text";
     text.dir = "auto";
+    const past = document.createElement("span");
+    const future = document.createElement("span");
+    future.className = "future";
+    text.append(past, future);
     node.append(head, about, track, text);
-    return { node, name, moments, count, bar, text, shown: 0, at: 0 };
+    return { node, name, moments, count, bar, past, future, shown: -1, at: 0 };
   }
 
   start() {
@@ -82,14 +86,10 @@ class Race {
     while (index < moments.length && moments[index][0] <= this.seconds) index += 1;
     lane.at = index;
     if (index) committed = moments[index - 1][1];
-    if (committed < lane.shown) {
-      lane.text.replaceChildren();
-      lane.shown = 0;
-    }
-    if (committed > lane.shown) {
-      lane.text.append(this.tokens.slice(lane.shown, committed).join(""));
+    if (committed !== lane.shown) {
+      lane.past.textContent = this.tokens.slice(0, committed).join("");
+      lane.future.textContent = this.tokens.slice(committed).join("");
       lane.shown = committed;
-      lane.text.scrollTop = lane.text.scrollHeight;
     }
     lane.bar.style.width = `${(100 * committed) / this.tokens.length}%`;
     const last = moments.at(-1)[0];

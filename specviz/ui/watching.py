@@ -1,0 +1,69 @@
+"""A job while it waits and runs: its place, its progress, and the button that stops it."""
+
+import streamlit as st
+
+from specviz.ui.live_run import live_run
+from specviz.ui.requests import RunRequest
+from specviz.ui.workshop import FAILED, LOADING, MEASURING, RUNNING, STOPPED, WAITING, Job, workshop
+
+LOOK_AGAIN_SECONDS = 1.0
+
+
+@st.fragment(run_every=LOOK_AGAIN_SECONDS)
+def watch(job_id: str, key: str) -> None:
+    """Look at a job again and again; when it is over, or has something new to show, the page runs again."""
+    job = workshop().job(job_id)
+    if job is None or job.over:
+        st.rerun()
+    seen = f"{key}-seen"
+    if job.shown is not None and st.session_state.get(seen) != job.shown.name:
+        st.session_state[seen] = job.shown.name
+        st.rerun()
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    with left:
+        if job.state == WAITING:
+            ahead = workshop().jobs_before(job)
+            turn = f"{ahead} {'run is' if ahead == 1 else 'runs are'} ahead of yours" if ahead else "yours is next"
+            st.text(f"Waiting: {turn}.")
+        else:
+            _progress(job)
+    if right.button("Stop", key=f"{key}-stop", width="stretch"):
+        workshop().stop(job)
+    if job.rounds and job.shown is None:
+        live_run(f"{key}-live", job.id, job.rounds)
+
+
+def _progress(job: Job) -> None:
+    words, share = job.stage or "Working", job.done or 0
+    if job.state == MEASURING:
+        words = f"{words}: the times of this pair's passes, once. The speedup follows."
+    elif job.state == RUNNING and isinstance(job.request, RunRequest) and not job.done:
+        share = _committed(job) / job.request.max_new_tokens
+    elif job.total:
+        share = (job.done or 0) / job.total
+        words = f"{words}: {(job.done or 0) / 1e6:,.0f} of {job.total / 1e6:,.0f} MB"
+    st.text(words)
+    if share or job.state != LOADING:
+        st.progress(min(1.0, max(0.0, share)))
+
+
+def _committed(job: Job) -> int:
+    return sum(
+        (told["own"] is not None) + sum(status == "accepted" for _, status in told["drafted"])
+        for told in list(job.rounds)
+    )
+
+
+def outcome(job: Job) -> None:
+    """How a job that is over ended, if that needs saying."""
+    if job.state == FAILED:
+        st.error("The run failed.")
+        st.text(job.message)
+    elif job.state == STOPPED:
+        something = job.shown is not None or job.members
+        st.info("Stopped. What was there by then is kept." if something else "Stopped.")
+    for name, sentence in job.failures.items():
+        st.text(f"Prompt {name} was left out: {sentence}")
+    memory = workshop().memory_bytes()
+    if memory:
+        st.caption(f"Weights in memory: {memory / 1e6:,.0f} MB, kept for the next run.")
