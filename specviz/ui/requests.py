@@ -8,12 +8,15 @@ from specviz.analysis.prompts import Prompt
 
 @dataclass(frozen=True)
 class PairChoice:
-    """Which two models, each at which precision; sources as `specviz.models.sources.find_model` takes them."""
+    """Which two models, each at which precision ("auto": what the machine computes in by nature).
+
+    Sources are what `specviz.models.sources.find_model` takes.
+    """
 
     target: str
     draft: str
-    target_precision: str = "bf16"
-    draft_precision: str = "bf16"
+    target_precision: str = "auto"
+    draft_precision: str = "auto"
 
 
 @dataclass(frozen=True)
