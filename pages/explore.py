@@ -47,10 +47,10 @@ def gallery() -> Shown | None:
         default=query.item_from_link(list(items)) or next(iter(items)),
         required=True,
         key="item",
-        help="◦ marks kinds of text that the draft was not trained on. No prompt here was in its training.",
+        help="◦ marks kinds of text that the draft foresees less well. It was trained on none of these prompts.",
     )
     info = items[name]
-    kind = "a kind of text that the draft knows" if info.known else "a kind of text that the draft does not know"
+    kind = "a kind of text the draft foresees well" if info.known else "a kind of text the draft foresees less well"
     st.caption(f"{info.kind.capitalize()}: {kind}. {info.note}")
     query.put_into_link(item=name)
     return gallery_recording(name)

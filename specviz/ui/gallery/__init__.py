@@ -24,7 +24,7 @@ class ItemInfo:
 
     title: str
     kind: str  # of text, such as "list" or "code"
-    known: bool  # the draft was trained on texts of this kind (never on this prompt)
+    known: bool  # the draft foresees texts of this kind well (it was never trained on this prompt)
     note: str = ""  # what to look for
     order: int = 0  # items are listed by this, then by title
 

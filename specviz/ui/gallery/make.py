@@ -1,6 +1,6 @@
 """Records the gallery anew: `python -m specviz.ui.gallery.make [FOLDER]`, on the built-in pair.
 
-The prompts are of kinds the draft was trained on and of kinds it was not, and none of them was in its training. What a
+The prompts are of kinds the draft foresees well and of kinds it does not, and none of them was in its training. What a
 recording holds is what happened, whichever way it turned out.
 """
 
@@ -37,51 +37,60 @@ class Planned:
     info: ItemInfo
 
 
+# Whether a kind counts as known is decided by the draft's card: agreement of at least 0.45 on held-out prompts of it.
 PLAN = (
-    Planned(
-        "autumn-leaves",
-        "Explain to a child why leaves change colour in autumn.",
-        ItemInfo("Autumn leaves", "explanation", True, "A simple explanation, a kind of text the draft was made for."),
-    ),
-    Planned(
-        "rainy-tent",
-        "List six things that keep you dry in a tent when it rains all night.",
-        ItemInfo("A dry tent", "list", True, "Lists have a skeleton: the draft gets numbers and line breaks right."),
-    ),
-    Planned(
-        "lighthouse-seal",
-        "Tell me a bedtime story about a lighthouse keeper and a lost seal.",
-        ItemInfo("The lost seal", "story", True, "Stock phrases of a story are drafted, names and turns are not."),
-    ),
     Planned(
         "baker-rolls",
         "A baker makes 24 rolls every hour and sells 17 of them. How many rolls are left after 5 hours?",
         ItemInfo("The baker's rolls", "arithmetic", True, "Words of a sum are easy to foresee, its digits are not."),
     ),
     Planned(
-        "seconds-to-hours",
-        "Write a Python function that turns a number of seconds into hours, minutes and seconds.",
-        ItemInfo("Seconds to hours", "code", True, "Code: long certain stretches between short doubtful ones."),
-    ),
-    Planned(
         "tram-depot",
         f"Summarize: {PASSAGE}",
-        ItemInfo("The tram depot", "summary", True, "It copies from its passage, which a shallow draft finds hard."),
+        ItemInfo(
+            "The tram depot", "summary", True, "The target copies the passage, and the draft has learnt to copy too."
+        ),
+    ),
+    Planned(
+        "seconds-to-hours",
+        "Write a Python function that turns a number of seconds into hours, minutes and seconds.",
+        ItemInfo(
+            "Seconds to hours", "code", False, "Code that repeats itself: long sure stretches between doubtful ones."
+        ),
     ),
     Planned(
         "zugfahrt",
         "Translate German to English: Der letzte Zug nach Hamburg fährt heute wegen Bauarbeiten schon um neun Uhr ab.",
-        ItemInfo("The last train", "translation", False, "A foreign sentence: the draft hardly knows what to say."),
+        ItemInfo(
+            "The last train", "translation", True, "The target garbles the sentence instead; the draft follows it."
+        ),
     ),
     Planned(
-        "customs-officer",
-        "Pretend to be a grumpy customs officer and question me about the contents of my suitcase.",
+        "autumn-leaves",
+        "Explain to a child why leaves change colour in autumn.",
+        ItemInfo("Autumn leaves", "explanation", True, "Free words: the draft is seldom sure, and then seldom right."),
+    ),
+    Planned(
+        "rainy-tent",
+        "List six things that keep you dry in a tent when it rains all night.",
+        ItemInfo("A dry tent", "list", True, "Asked for a list, the target rambles, and the draft loses the thread."),
+    ),
+    Planned(
+        "lighthouse-seal",
+        "Tell me a bedtime story about a lighthouse keeper and a lost seal.",
+        ItemInfo("The lost seal", "story", False, "Stock phrases of a story are drafted, names and turns are not."),
+    ),
+    Planned(
+        "cold-flat",
+        "Write a short email asking a landlord to repair the heating.",
         ItemInfo(
-            "The customs officer",
-            "role play",
-            False,
-            "Nothing to lean on, so the draft is seldom sure.",
+            "The cold flat", "email", False, "Greeting and thanks are a matter of course, the matter itself is not."
         ),
+    ),
+    Planned(
+        "string-quartet",
+        "Which instruments play in a string quartet, and what does each of them do?",
+        ItemInfo("The string quartet", "question", False, "Facts: a small draft does not know what the target knows."),
     ),
 )
 
