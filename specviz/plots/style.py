@@ -92,7 +92,7 @@ def new_figure(title: str, origin: str, about: list[str], x: str, y: str) -> go.
             "xaxis": {**axis, "title": {"text": x}},
             "yaxis": {**axis, "title": {"text": y}},
             "margin": {"l": 8, "r": 8, "t": 48 + 17 * len(lines), "b": 8},
-            "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top", "traceorder": "normal"},
+            "legend": {"orientation": "h", "x": 0, "y": -0.32, "yanchor": "top", "traceorder": "normal"},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "hoverlabel": {"align": "left"},
