@@ -444,7 +444,9 @@ def _add_distill(commands) -> None:
     )
     parser.add_argument("--target", default="builtin-target", help="hub id or folder with safetensors weights")
     parser.add_argument("--out", required=True, type=Path, help="folder of the draft")
-    parser.add_argument("--layers", help="target layers to start from, such as 0,1,2,3 (default: the first four)")
+    parser.add_argument(
+        "--layers", help="target layers to start from, such as 0,1,16,17,18 (default: chosen by measurement)"
+    )
     parser.add_argument("--head-size", type=int, default=12288, help="tokens the draft can produce (default 12288)")
     parser.add_argument("--texts", type=int, default=4000, help="texts the target writes (default 4000)")
     parser.add_argument("--steps", type=int, default=4000, help="training steps (default 4000)")
