@@ -139,6 +139,9 @@ def test_keyboard_alone(page, server):
     assert expected(change, 5) != expected(before, 5)
     assert expected(change - 1e-6, 5) == expected(before, 5)
     assert "speedup" in slider.get_attribute("aria-valuetext")
+    page.get_by_role("radio", name="3", exact=True).click()
+    shown = wait_until(page, lambda shown: shown["gamma"] == 3)
+    assert shown["tau"] == change
     page.locator(".strip.text").focus()
     page.keyboard.press("ArrowRight")
     page.locator(".card").wait_for()

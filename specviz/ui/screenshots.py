@@ -66,6 +66,7 @@ def settle(page) -> None:
         "() => !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]')",
         timeout=PATIENCE_MS,
     )
+    page.wait_for_function("() => document.querySelector('[data-testid=stEvent] style')", timeout=PATIENCE_MS)
     page.wait_for_timeout(1500)
 
 

@@ -66,4 +66,4 @@ def outcome(job: Job) -> None:
         st.text(f"Prompt {name} was left out: {sentence}")
     memory = workshop().memory_bytes()
     if memory:
-        st.caption(f"Weights in memory: {memory / 1e6:,.0f} MB, kept for the next run.")
+        st.caption(f"Weights in memory: {memory / 1e6:,.1f} MB, kept for the next run.")

@@ -12,7 +12,8 @@ class TextReading {
     this.lookup = lookup;
     this.tokens = lookup.recording.output.map((token, position) => {
       const text = lookup.text(token);
-      const node = element("span", "tk", text);
+      const node = element("span", "tk");
+      node.append(...text.split(/(↵)/).filter(Boolean).map((part) => (part === "↵" ? element("span", "break", part) : part)));
       // A single space may vanish where a line breaks, and its underline with it; indentation and line breaks may not.
       if (/\n|\s\s|^\s+$/.test(text)) node.style.whiteSpace = "pre-wrap";
       node.dataset.position = position;

@@ -71,6 +71,7 @@ class Race {
     this.seconds = Math.min(seconds, this.end);
     this.root.querySelector(".clock").textContent = `${this.seconds.toFixed(1)} s`;
     for (const lane of this.lanes) this.show(lane);
+    this.root.classList.toggle("under-way", this.seconds > 0);
     const over = this.seconds >= this.end;
     const [plain, speculative] = this.lanes.map(({ moments }) => moments.at(-1)[0]);
     this.root.querySelector(".result").textContent = over
