@@ -24,8 +24,8 @@ def differences(engine, recording, settings_list, tolerance=1e-4):
     found = []
     for threshold, max_draft, on_fail in settings_list:
         policy = ConfidenceThreshold(threshold, on_fail)
-        real = engine.trace(list(recording.prompt_ids), Settings(policy, max_draft, NEW_TOKENS))
-        replayed = replay(recording, policy, max_draft, NEW_TOKENS)
+        real = engine.trace(list(recording.prompt_ids), Settings(policy, max_draft, recording.max_new_tokens))
+        replayed = replay(recording, policy, max_draft)
         found += [
             f"tau {threshold}, gamma {max_draft}, {on_fail}: {line}"
             for line in trace_differences(real, replayed, confidence_tolerance=tolerance)
@@ -49,14 +49,14 @@ def test_replay_equals_the_engine(family, ends):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2"])
-def test_replay_equals_the_engine_on_the_whole_grid(family):
+def test_replay_equals_the_engine_across_a_grid(family):
     engine = Engine(
         loaded_pair(tiny_models.tiny_pair(family)),
         pass_mode="invariant",
         widest_draft=16,
     )
-    recording = record(engine, PROMPT, max_new_tokens=NEW_TOKENS)
-    grid = [(t, g, "drop") for t, g in itertools.product(THRESHOLDS, DRAFT_LENGTHS)]
+    recording = record(engine, PROMPT, max_new_tokens=NEW_TOKENS // 2)
+    grid = [(t, g, "drop") for t, g in itertools.product(THRESHOLDS[::2], DRAFT_LENGTHS)]
     assert differences(engine, recording, grid) == []
 
 
