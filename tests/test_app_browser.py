@@ -157,7 +157,6 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
 
     target, draft = save_pair(tmp_path, chat=True)
     prompt = "the cat <script>alert(1)</script> =1+1 **b**"
-    page.set_default_timeout(4 * PATIENCE)
     open_panel(page, server)
     page.get_by_text("Your own prompt").click()
     page.get_by_label("Your prompt").fill(prompt)
@@ -173,11 +172,10 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
     page.get_by_role("button", name="Stop").wait_for()
     page.wait_for_url(re.compile("run="))
     page.reload()
-    page.locator(".prompt-text").get_by_text(prompt, exact=True).wait_for()
-    page.locator(".speed-figure").get_by_text(re.compile(r"\d\.\d\d")).wait_for()
+    page.locator(".prompt-text", has_text=prompt).wait_for()
+    page.locator(".speed-figure", has_text=re.compile(r"\d\.\d\d")).wait_for()
     assert page.locator(".strip.text .tk").count() == 40
     page.goto(page.url.replace("/?", "/data?"))
-    page.get_by_text("Your run: the cat").wait_for()
     with page.expect_download() as download:
         page.get_by_text("This trace as CSV").click()
     with zipfile.ZipFile(download.value.path()) as archive:
