@@ -75,7 +75,8 @@ st.markdown(
     "one pass, from left to right. Guesses that it would have written itself are accepted. The first one that "
     "it would not "
     "is rejected, whatever came after it is discarded, and the target's own token takes its place. Then the next "
-    "round begins. The text is exactly what the target would have written alone."
+    "round begins. The text is what the target would have written alone, "
+    "but for ties so near that rounding decides them."
 )
 figure(2, main, ("play", "strip"), 0.3)
 question("Press play. Who writes the last token of every round, and how long can a round be at most?")

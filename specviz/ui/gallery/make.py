@@ -52,11 +52,9 @@ PLAN = (
         ),
     ),
     Planned(
-        "seconds-to-hours",
-        "Write a Python function that turns a number of seconds into hours, minutes and seconds.",
-        ItemInfo(
-            "Seconds to hours", "code", False, "Code that repeats itself: long sure stretches between doubtful ones."
-        ),
+        "lighthouse-seal",
+        "Tell me a bedtime story about a lighthouse keeper and a lost seal.",
+        ItemInfo("The lost seal", "story", False, "Stock phrases of a story are drafted, names and turns are not."),
     ),
     Planned(
         "zugfahrt",
@@ -76,9 +74,11 @@ PLAN = (
         ItemInfo("A dry tent", "list", True, "Asked for a list, the target rambles, and the draft loses the thread."),
     ),
     Planned(
-        "lighthouse-seal",
-        "Tell me a bedtime story about a lighthouse keeper and a lost seal.",
-        ItemInfo("The lost seal", "story", False, "Stock phrases of a story are drafted, names and turns are not."),
+        "seconds-to-hours",
+        "Write a Python function that turns a number of seconds into hours, minutes and seconds.",
+        ItemInfo(
+            "Seconds to hours", "code", False, "Code that repeats itself: long sure stretches between doubtful ones."
+        ),
     ),
     Planned(
         "cold-flat",
