@@ -18,7 +18,15 @@ CAPACITY_STEP = 256  # static caches grow in these steps, so that few shapes eve
 
 
 class FixedLengthLayer(StaticLayer):
-    """A static cache layer that can be rolled back, which transformers' own cannot before 5.20."""
+    """A static cache layer that can be rolled back (transformers' own cannot before 5.20) and compiled with freezing."""
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        super().lazy_initialization(key_states, value_states)
+        if self.device.type == "cpu":
+            # transformers marks these as static addresses, which CUDA graphs need; inductor's freezing would take
+            # tensors so marked for constants, and the graph would go on writing into the first text's cache
+            self.keys, self.values = self.keys.clone(), self.values.clone()
+            self.cumulative_length = self.cumulative_length.clone()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last `abs(tokens_to_remove)` tokens: their entries are overwritten by the next pass."""
@@ -81,6 +89,7 @@ class ModelRunner:
         other.width, other.length, other._cache = width, 0, None
         return other
 
+    @torch.inference_mode()
     def begin(self, max_length: int) -> None:
         """Forget the text and make room for one of up to `max_length` tokens."""
         self.length = 0
@@ -89,7 +98,10 @@ class ModelRunner:
             return
         # decided by this generation alone: what ran before it must not change its passes
         capacity = math.ceil((max_length + self.width) / CAPACITY_STEP) * CAPACITY_STEP
-        self._cache = Cache(layers=[FixedLengthLayer(capacity) for _ in range(self._number_of_layers)])
+        if self._cache is not None and self._cache.layers[0].max_cache_len == capacity:
+            self._cache.reset()  # the same memory again: a captured CUDA graph stays valid
+        else:
+            self._cache = Cache(layers=[FixedLengthLayer(capacity) for _ in range(self._number_of_layers)])
 
     @property
     def _number_of_layers(self) -> int:
@@ -144,6 +156,7 @@ class ModelRunner:
             hidden = torch.cat((hidden, hidden[-1:].expand(self.width - rows, -1)))
         return self.head(hidden)[:rows]
 
+    @torch.inference_mode()
     def rollback(self, tokens: int) -> None:
         """Take the last `tokens` tokens back."""
         if tokens:
