@@ -1,9 +1,9 @@
 """`bench exact`: does the output depend on the settings, and is it what transformers' `generate` gives?
 
-Part 1, at the given precision in pass mode `invariant`: every threshold and draft length, the failing token withheld on
-every other prompt and proposed on the rest; outputs compared, and the target's logits at every output position compared bit for bit. Part 2: outputs of both
-pass modes against greedy `generate` of an untouched copy of the target; a difference is a near-tie when the target's
-own margin there is below what rounding can change, and is listed with it.
+Part 1, at the given precision in pass mode `invariant`: every threshold and draft length, the failing token withheld
+on every other prompt and proposed on the rest; outputs compared, and the target's logits at every output position
+compared bit for bit. Part 2: outputs of both pass modes against greedy `generate` of an untouched copy of the target; a
+difference is a near-tie when the target's own margin there is below what rounding can change, and is listed with it.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ from transformers.cache_utils import Cache, StaticLayer
 from specviz.engine.heads import OutputHead
 from specviz.engine.packed_linear import pack_linear_layers
 
-CAPACITY_STEP = 256  # static caches grow in these steps, so that few shapes ever have to be compiled
+SMALLEST_CAPACITY = 256  # static caches hold this many tokens or twice as many or ..., so that few shapes are compiled
+MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for three passes of each pair
 
 
 class FixedLengthLayer(StaticLayer):
-    """A static cache layer that can be rolled back (transformers' own cannot before 5.20) and compiled with freezing."""
+    """A static cache layer that can be rolled back, which transformers' own cannot before 5.20, and compiled frozen."""
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         super().lazy_initialization(key_states, value_states)
@@ -97,7 +98,7 @@ class ModelRunner:
             self._cache = DynamicCache()  # without the config, so that every layer keeps the whole text
             return
         # decided by this generation alone: what ran before it must not change its passes
-        capacity = math.ceil((max_length + self.width) / CAPACITY_STEP) * CAPACITY_STEP
+        capacity = max(SMALLEST_CAPACITY, 2 ** math.ceil(math.log2(max_length + self.width)))
         if self._cache is not None and self._cache.layers[0].max_cache_len == capacity:
             self._cache.reset()  # the same memory again: a captured CUDA graph stays valid
         else:
@@ -197,4 +198,5 @@ def compile_pass(forward, device: torch.device):
     # For the whole process, because tracing looks at it before the options of one compilation apply; it concerns only
     # what is compiled without gradients.
     torch._inductor.config.freezing = True
+    torch._dynamo.config.recompile_limit = MOST_GRAPHS
     return torch.compile(forward, fullgraph=True, dynamic=False)
