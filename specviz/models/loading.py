@@ -21,11 +21,13 @@ from specviz.models.precision import (
     check_precision,
     compute_precision,
     quantisation_config,
+    read_precision,
     resolve_device,
+    spell_precision,
     torch_dtype,
     weight_bytes,
 )
-from specviz.models.quiet import drop_repeated_cast_warning, quiet_loading
+from specviz.models.quiet import quiet_loading
 from specviz.models.sources import LANGUAGE_MODEL, ModelSource, count_weights, find_model, weight_files
 from specviz.models.storage import Progress, no_progress, temporary_folder, writable_cache
 
@@ -35,6 +37,7 @@ class LoadedModel:
     """A model ready to run, in evaluation mode, with all that the engine and a trace need to know of it.
 
     name, revision: as a trace states them; family: transformers' `model_type`.
+    precision: with its options, as `read_precision` takes it.
     memory_bytes: of its weights, quantisation scales included, shared weights once.
     eos_token_ids: every id that ends a text, ascending; max_context: most tokens of prompt and output together.
     is_chat: whether the tokenizer brings a chat template.
@@ -91,17 +94,20 @@ def load_model(
     options: QuantisationOptions | None = None,
     progress: Progress = no_progress,
 ) -> LoadedModel:
-    """Load one model; see `find_model` for what `source` may be.
+    """Load one model; see `find_model` for what `source` may be and `read_precision` for `precision`.
 
+    `options`, where given, stand in place of those in the text of the precision.
     Everything that can be known beforehand (unknown names, what the device lacks, too little memory) is a SpecVizError
     before any weights are read. A draft made by distillation cannot be loaded alone: see `load_pair`.
     """
     device = resolve_device(device)
-    check_precision(precision, device)
+    precision, spelt = read_precision(precision)
+    options = options or spelt
+    check_precision(spell_precision(precision, options), device)
     found = find_model(source, progress)
     if isinstance(found.config, DraftConfig):
         raise SpecVizError(f"{found.name} is a draft that shares its target's embedding: load it together with it.")
-    return _load(found, precision, device, options or QuantisationOptions(), progress)
+    return _load(found, precision, device, options, progress)
 
 
 def load_pair(
@@ -116,10 +122,11 @@ def load_pair(
 ) -> LoadedPair:
     """Load a target and a draft, each at its own precision, after checking that they fit (`check_pair`)."""
     device = resolve_device(device)
-    check_precision(target_precision, device)
-    check_precision(draft_precision, device)
-    target_options = target_options or QuantisationOptions()
-    draft_options = draft_options or QuantisationOptions()
+    target_precision, target_spelt = read_precision(target_precision)
+    draft_precision, draft_spelt = read_precision(draft_precision)
+    target_options, draft_options = target_options or target_spelt, draft_options or draft_spelt
+    check_precision(spell_precision(target_precision, target_options), device)
+    check_precision(spell_precision(draft_precision, draft_options), device)
     target_found, draft_found = find_model(target, progress), find_model(draft, progress)
     if isinstance(target_found.config, DraftConfig):
         raise SpecVizError(f"{target_found.name} is a draft and cannot be a target: choose the model it was made for.")
@@ -203,7 +210,7 @@ def _load(
         tokenizer=tokenizer,
         name=found.name,
         revision=found.revision,
-        precision=precision,
+        precision=spell_precision(precision, options),
         device=device,
         memory_bytes=_memory_of(model),
         eos_token_ids=eos_token_ids,
@@ -217,8 +224,6 @@ def _read_folder(
     folder: Path, found: ModelSource, precision: str, device: str, options: QuantisationOptions
 ) -> PreTrainedModel:
     """Read the safetensors in `folder`, which is the found model's own or, for a GGUF file, its converted copy."""
-    if precision == "int8":
-        drop_repeated_cast_warning()
     arguments = {"dtype": torch_dtype(compute_precision(precision, device, options)), "device_map": {"": device}}
     if (quantised := quantisation_config(precision, device, options)) is not None:
         arguments["quantization_config"] = quantised
@@ -239,7 +244,22 @@ def _read_folder(
         raise SpecVizError(
             f"The weights of {name} are incomplete ({len(missing)} missing, first {missing[0]}): fetch the model again."
         )
+    if precision in ("nf4", "fp4") and device == "cpu":
+        _choose_four_bit_kernels(model)
     return model
+
+
+def _choose_four_bit_kernels(model: PreTrainedModel) -> None:
+    """Keep bitsandbytes' AVX-512 kernel from layers that it cannot do, or not at the compute dtype asked for.
+
+    It computes in bf16 whatever is asked, and stops with an assertion where the layer's width is no multiple of 32
+    outputs or of a block of inputs; the portable kernel does all of them.
+    """
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            fits = layer.out_features % 32 == 0 and layer.in_features % layer.weight.quant_state.blocksize == 0
+            if not fits or layer.compute_dtype == torch.float32:
+                layer.support_avx512bf16_for_cpu = False
 
 
 def _read_gguf(

@@ -7,6 +7,7 @@ Sources: int8 is LLM.int8 (Dettmers et al. 2022); nf4, fp4 and double quantisati
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -43,9 +44,10 @@ class QuantisationOptions:
     quantise_head: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "int8_threshold", float(self.int8_threshold))
         if self.compute_dtype is not None and self.compute_dtype not in FLOAT_PRECISIONS:
             raise SpecVizError(f"Unknown compute dtype {self.compute_dtype!r}: choose one of fp32, bf16, fp16.")
-        if not self.int8_threshold >= 0:
+        if not 0 <= self.int8_threshold < float("inf"):
             raise SpecVizError(f"The int8 outlier threshold is {self.int8_threshold}, but it must be 0 or more.")
 
 
@@ -53,6 +55,60 @@ def require_known_precision(precision: str) -> None:
     """Raise SpecVizError unless `precision` is one of `PRECISIONS`."""
     if precision not in PRECISIONS:
         raise SpecVizError(f"Unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}.")
+
+
+def read_precision(text: str) -> tuple[str, QuantisationOptions]:
+    """A precision with its options from one text, such as `nf4`, `nf4+double`, `int8+t0` or `fp4+fp32+head`.
+
+    `double` quantises the scales too, `fp32`, `bf16` and `fp16` name the compute dtype, `t` and a number the outlier
+    threshold of int8, `head` quantises the output head as well. `spell_precision` inverts it.
+
+    Raises:
+        SpecVizError: an unknown precision, an unknown option, or one that this precision does not have.
+    """
+    precision, *flags = text.split("+")
+    require_known_precision(precision)
+    chosen: dict[str, Any] = {}
+    for flag in flags:
+        if flag == "double" and precision in ("nf4", "fp4"):
+            chosen["double_quant"] = True
+        elif flag == "head" and precision in QUANTISED_PRECISIONS:
+            chosen["quantise_head"] = True
+        elif flag in FLOAT_PRECISIONS and precision in QUANTISED_PRECISIONS:
+            chosen["compute_dtype"] = flag
+        elif precision == "int8" and (number := re.fullmatch(r"t(\d+(?:\.\d+)?)", flag)):
+            chosen["int8_threshold"] = float(number[1])
+        else:
+            raise SpecVizError(
+                f"The precision {text!r} has the option {flag!r}, which {precision} does not have: int8 takes t0 or "
+                "another outlier threshold, nf4 and fp4 take double, all three take head and fp32, bf16 or fp16."
+            )
+    return precision, QuantisationOptions(**chosen)
+
+
+def spell_precision(precision: str, options: QuantisationOptions) -> str:
+    """The text that `read_precision` reads as this; options that the precision does not have are left out."""
+    if precision in FLOAT_PRECISIONS:
+        return precision
+    flags = [precision]
+    if precision == "int8" and options.int8_threshold != QuantisationOptions().int8_threshold:
+        flags.append(f"t{options.int8_threshold:f}".rstrip("0").rstrip("."))
+    if precision != "int8" and options.double_quant:
+        flags.append("double")
+    if options.compute_dtype:
+        flags.append(options.compute_dtype)
+    if options.quantise_head:
+        flags.append("head")
+    return "+".join(flags)
+
+
+def rows_are_independent(text: str) -> bool:
+    """Whether, at this precision, a row of a pass is the same whatever other rows the pass has.
+
+    LLM.int8 decides over all rows of a pass which columns are outliers, so a row depends on its neighbours there.
+    """
+    precision, options = read_precision(text)
+    return precision != "int8" or options.int8_threshold == 0
 
 
 def weight_bytes(
@@ -118,13 +174,16 @@ def natural_precision(device: str) -> str:
 
 
 def precision_problem(precision: str, device: str) -> str | None:
-    """Why this device cannot run this precision, in one sentence; None if it can.
+    """Why this device cannot run this precision (a text for `read_precision`), in one sentence; None if it can.
 
     Decided by doing it: one small product at that precision on that device, once per process.
     """
-    require_known_precision(precision)
+    precision, options = read_precision(precision)
     device = resolve_device(device)
     if precision in QUANTISED_PRECISIONS:
+        from specviz.models.quiet import drop_bitsandbytes_warnings
+
+        drop_bitsandbytes_warnings()
         try:
             import bitsandbytes  # noqa: F401
         except Exception as error:  # a broken installation raises whatever its loader meets
@@ -134,7 +193,7 @@ def precision_problem(precision: str, device: str) -> str | None:
                 f"The precision {precision} needs the package bitsandbytes, which {why}: "
                 "run `pip install bitsandbytes`, or choose fp32 or bf16."
             )
-    return _try_out(precision, device)
+    return _try_out(precision, device) or _try_out(compute_precision(precision, device, options), device)
 
 
 def check_precision(precision: str, device: str) -> None:

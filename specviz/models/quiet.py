@@ -29,13 +29,18 @@ def quiet_loading() -> Iterator[None]:
                 transformers_logging.enable_progress_bar()
 
 
-def drop_repeated_cast_warning() -> None:
-    """Keep bitsandbytes from logging, at every layer of every pass, that int8 casts its inputs to fp16."""
-    logging.getLogger("bitsandbytes.autograd._functions").addFilter(_is_not_cast_warning)
+def drop_bitsandbytes_warnings() -> None:
+    """Keep bitsandbytes from logging what its user can do nothing about.
+
+    That int8 casts its inputs to fp16, at every layer of every pass; and, on a CPU with bf16 instructions, that an
+    optional package with one more 4-bit kernel is not there (its own kernel is used then). Call before it is imported.
+    """
+    logging.getLogger("bitsandbytes.autograd._functions").addFilter(_is_worth_reading)
+    logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_is_worth_reading)
 
 
-def _is_not_cast_warning(record: logging.LogRecord) -> bool:
-    return "inputs will be cast from" not in str(record.msg)
+def _is_worth_reading(record: logging.LogRecord) -> bool:
+    return not any(words in str(record.msg) for words in ("inputs will be cast from", "from kernels-community"))
 
 
 @contextmanager
