@@ -7,11 +7,12 @@ from engine_helpers import loaded_pair
 
 from specviz.analysis.calibrated import cost_model
 from specviz.analysis.prediction import predict
-from specviz.engine.calibration import calibrate
+from specviz.engine.calibration import PassSamples, calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold
+from specviz.trace import PairInfo
 
 
 @pytest.mark.parametrize(("pass_mode", "widths"), [("fast", (1, 2, 3, 4, 5)), ("invariant", (5,))])
@@ -51,3 +52,33 @@ def test_measuring_runs_every_setting_beside_its_baseline():
         assert len(measured.speedups(row)) == 2 and min(measured.speedups(row)) > 0
     outputs = {trace.run.output_ids for traces in measured.traces for trace in traces}
     assert len(outputs) == 2, "one output per prompt, whatever the setting"
+
+
+def test_slow_spells_of_the_machine_do_not_bend_the_ratios():
+    """Every repetition on a machine of another speed: what each thing costs in terms of another stays."""
+    pair = PairInfo("t", "d", device="CPU")
+    true = np.linspace(0.04, 0.08, 9)[:, None] * np.array([1.0, 1.1])  # (W, C)
+    errors = {"raw": [], "steadied": []}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        spells = rng.lognormal(0, 0.4, 20)
+        target_pass, draft_step, plain_step = (
+            cost[..., None] * spells * rng.lognormal(0, 0.05, (*cost.shape, 20))
+            for cost in (true, true[:2] / 5, true[0])
+        )
+        measured = PassSamples(
+            pair, "fast", False, (10, 100), tuple(range(1, 10)), target_pass, draft_step, plain_step, np.zeros(3)
+        )
+        found = cost_model(measured).mode().target_pass.median
+        raw = np.median(measured.target_pass, axis=-1)
+        for name, table in (("raw", raw), ("steadied", found)):
+            errors[name].append(np.abs(table / table[0, 0] / (true / true[0, 0]) - 1).mean())
+    assert np.mean(errors["steadied"]) < 0.015, errors
+    assert np.mean(errors["steadied"]) < 0.7 * np.mean(errors["raw"]), errors
+
+
+def test_a_calibration_keeps_to_its_time():
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
+    samples = calibrate(engine, contexts=(4, 20), max_draft=2, repeats=50, time_limit=0.0)
+    assert samples.plain_step.shape == (2, 3)
+    assert samples.target_pass.shape[-1] == samples.draft_step.shape[-1] == 3

@@ -32,12 +32,31 @@ def cost_model(*samples: PassSamples) -> CostModel:
     modes = {
         each.pass_mode: PassTimes(
             widths=tuple(each.widths),
-            target_pass=Timing.of(each.target_pass),
-            draft_step=Timing.of(each.draft_step),
-            plain_step=Timing.of(each.plain_step),
+            **{name: Timing.of(times) for name, times in _steadied(each).items()},
             round_overhead=Timing.of(np.maximum(each.round_overhead, 0.0)),
             compiled=each.compiled,
         )
         for each in samples
     }
     return CostModel(first.pair, tuple(first.contexts), modes, first.plain_step.shape[-1])
+
+
+def _steadied(samples: PassSamples) -> dict[str, np.ndarray]:
+    """The samples as if the machine had been equally fast in every repetition.
+
+    A machine with neighbours is now fast, now slow, by tens of percent for seconds or minutes, in everything it does
+    alike. All that was measured in one repetition shares that factor, so it can be told from what each thing costs:
+    Tukey's median polish of the logarithms (Exploratory Data Analysis, 1977, chapter 11), things by repetitions.
+    """
+    groups = {name: np.asarray(getattr(samples, name), np.float64) for name in _TAKING_TURNS}
+    logs = np.log(np.concatenate([times.reshape(-1, times.shape[-1]) for times in groups.values()]))
+    state = np.zeros(logs.shape[-1])  # of the machine, per repetition
+    for _ in range(_POLISHES):
+        cost = np.median(logs - state, axis=-1, keepdims=True)
+        state = np.median(logs - cost, axis=0)
+    factor = np.exp(state - np.median(state))
+    return {name: times / factor for name, times in groups.items()}
+
+
+_TAKING_TURNS = ("target_pass", "draft_step", "plain_step")
+_POLISHES = 10

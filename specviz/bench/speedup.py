@@ -49,7 +49,7 @@ def run(
     engine.warm_up(prompts[0])
     lengths = [len(prompt) for prompt in prompts]
     contexts = (min(lengths), (min(lengths) + max(lengths)) // 2, max(lengths) + max_new_tokens)
-    costs = cost_model(calibrate(engine, contexts=contexts, max_draft=LONGEST_DRAFT, repeats=5))
+    costs = cost_model(calibrate(engine, contexts=contexts, max_draft=LONGEST_DRAFT))
     recordings = []
     for number, prompt in enumerate(prompts):
         recordings.append(record(engine, prompt, max_new_tokens=max_new_tokens, max_draft=LONGEST_DRAFT))

@@ -1,11 +1,12 @@
 """Measuring what passes cost, for the cost model: the pair itself, on its device, in the engine's own passes.
 
 All things measured take turns within each repetition, so that a slow spell of the machine hits all of them alike.
-`specviz.analysis.calibrated` makes a cost model of the samples.
+`specviz.analysis.calibrated` makes a cost model of the samples and takes the spells out.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,9 @@ from specviz.replay import FixedLength
 from specviz.trace import PairInfo
 
 DEFAULT_CONTEXTS = (32, 192, 448)
-DEFAULT_REPEATS = 7
+DEFAULT_REPEATS = 21
+TIME_LIMIT = 45.0  # seconds
+_FEWEST_REPEATS = 3
 _WIDTHS = (1, 2, 3, 4, 5, 7, 9, 13, 17)
 _SPARE = 64  # room behind the longest context for the passes that are measured
 
@@ -55,6 +58,7 @@ def calibrate(
     contexts: Sequence[int] = DEFAULT_CONTEXTS,
     max_draft: int = 16,
     repeats: int = DEFAULT_REPEATS,
+    time_limit: float = TIME_LIMIT,
     stopped: Callable[[], bool] = never,
     progress: Callable[[str, float], None] = lambda stage, share: None,
 ) -> PassSamples:
@@ -63,7 +67,8 @@ def calibrate(
     Args:
         contexts: context lengths in tokens, prompt included; texts between the shortest and longest can be priced.
         max_draft: longest draft length to price; in pass mode `invariant` that of the engine's one width.
-        repeats: how often each thing is measured.
+        repeats: how often each thing is measured, at most.
+        time_limit: seconds after which no further repetition begins, once there are three.
 
     Raises:
         SpecVizError: stopped, or a context that the pair does not have.
@@ -76,13 +81,17 @@ def calibrate(
         (engine.widest_draft + 1,) if invariant else tuple(w for w in (*_WIDTHS, max_draft + 1) if w <= max_draft + 1)
     )
     widths = tuple(sorted(set(widths)))
+    ends = time.monotonic() + time_limit
     bench = _Bench(engine, contexts)
     bench.prefill(progress)
 
     targets = np.empty((len(widths), len(contexts), repeats))
     drafts = np.empty((2, len(contexts), repeats))
     plains = np.empty((len(contexts), repeats))
+    measured = 0
     for repeat in range(-1, repeats):  # the first turn warms up and is overwritten
+        if measured >= _FEWEST_REPEATS and time.monotonic() > ends:
+            break
         for at in range(len(contexts)):
             if stopped():
                 raise SpecVizError("The calibration was stopped; nothing of it is kept.")
@@ -91,17 +100,18 @@ def calibrate(
                 targets[row, at, repeat] = bench.target_pass(bench.target[at], width)
             for tokens in (1, 2):
                 drafts[tokens - 1, at, repeat] = bench.draft_step(at, tokens)
+        measured = repeat + 1
         progress("Measuring passes", (repeat + 2) / (repeats + 1))
-    overhead, plain_overhead = bench.overheads(repeats)
+    overhead, plain_overhead = bench.overheads(measured)
     return PassSamples(
         pair=engine.pair_info(),
         pass_mode=engine.pass_mode,
         compiled=engine.compiled,
         contexts=contexts,
         widths=widths,
-        target_pass=targets,
-        draft_step=drafts,
-        plain_step=plains + np.median(plain_overhead),
+        target_pass=targets[..., :measured],
+        draft_step=drafts[..., :measured],
+        plain_step=plains[..., :measured] + np.median(plain_overhead),
         round_overhead=overhead,
     )
 

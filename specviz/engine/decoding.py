@@ -67,7 +67,7 @@ def decode(
     target.prefill(text[:-1])
     if drafter:
         drafter.begin(text, longest)
-    prefilled = clock.mark()
+    prefill_seconds = seconds = clock.seconds(began, clock.mark())
 
     emitted = round_number = 0
     reason = None
@@ -117,7 +117,9 @@ def decode(
             clock.seconds(round_began, drafted),
             clock.seconds(drafted, verified),
         )
-        overhead = clock.seconds(round_began, committed) - draft_seconds - verify_seconds
+        round_seconds = clock.seconds(round_began, committed)
+        seconds += round_seconds  # what whoever iterates does between two rounds is not decoding
+        overhead = round_seconds - draft_seconds - verify_seconds
         times = RoundTimes(draft_seconds, verify_seconds, overhead)
         yield RoundCommitted(round_number, emitted, tuple(new_tokens), times)
 
@@ -127,10 +129,4 @@ def decode(
             reason = "eos"
         elif emitted == limits.max_new_tokens:
             reason = limits.finish_reason
-    ended = clock.mark()
-    yield Finished(
-        reason,
-        tuple(text[len(prompt_ids) :]),
-        clock.seconds(began, prefilled),
-        clock.seconds(began, ended),
-    )
+    yield Finished(reason, tuple(text[len(prompt_ids) :]), prefill_seconds, seconds)

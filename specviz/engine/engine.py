@@ -88,6 +88,15 @@ class Engine:
             compiled=self.compiled,
         )
 
+    def fork(self) -> Engine:
+        """The same models and passes for another text, so that several generations can take turns."""
+        other = Engine.__new__(Engine)
+        for name in ("pair", "pass_mode", "widest_draft", "compiled"):
+            setattr(other, name, getattr(self, name))
+        other._target = self._target.fork(self._target.width)
+        other._draft = self._draft.fork(self._draft.width)
+        return other
+
     @cached_property
     def plain_runner(self) -> ModelRunner:
         """Plain decoding runs at width 1: the fastest baseline this target has."""

@@ -70,7 +70,10 @@ class RoundCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The generation is over: `reason` is eos, length, context or stopped. Seconds exclude loading and compiling."""
+    """The generation is over: `reason` is eos, length, context or stopped.
+
+    Seconds exclude loading, compiling and whatever the observer of the events did between two rounds.
+    """
 
     reason: str
     output_ids: tuple[int, ...]

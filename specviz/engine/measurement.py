@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from specviz.engine.decoding import never
-from specviz.engine.engine import Engine, Settings, observe_all
+from specviz.engine.engine import Engine, Settings
+from specviz.engine.events import Event, Finished, RoundCommitted
+from specviz.engine.trace_recorder import TraceRecorder
 from specviz.trace import Trace
 
 
@@ -40,14 +42,15 @@ def measure(
 ) -> Measured:
     """Run every setting on every prompt, each time beside a plain run of the same prompt in the same process.
 
-    Within a repeat each prompt is first decoded plainly, then with every setting in turn, so that a slow spell of the
-    machine hits baseline and settings alike. `stopped` ends the measurement after the prompt in flight;
-    what is complete for all settings is returned.
+    On each prompt the plain run and all settings take turns round by round, always the one that has come least far
+    in the text, so that a slow spell of the machine hits baseline and settings at the same tokens. `stopped` ends the
+    measurement after the prompt in flight; what is complete for all settings is returned.
     """
     plain: list[list[float]] = []
     speculative: list[list[list[float]]] = [[] for _ in settings]
     traces: list[list[Trace]] = [[] for _ in settings]
     engine.warm_up(prompts[0])
+    baseline, engines = engine.fork(), [engine.fork() for _ in settings]
     for repeat in range(repeats):
         plain.append([])
         for series in speculative:
@@ -57,10 +60,39 @@ def measure(
             if stopped() and number:
                 return Measured(tuple(settings), plain, speculative, traces)
             progress("Measuring", (repeat * len(prompts) + number) / (repeats * len(prompts)))
-            finished = observe_all(engine.plain(prompt, settings[0].max_new_tokens), ())
-            plain[-1].append(finished.total_seconds - finished.prefill_seconds)
-            for row, setting in enumerate(settings):
-                trace = engine.trace(prompt, setting)
-                speculative[row][-1].append(trace.run.total_seconds - trace.run.prefill_seconds)
-                traces[row].append(trace)
+            runs = [_Run(baseline.plain(prompt, settings[0].max_new_tokens))]
+            for fork, setting in zip(engines, settings, strict=True):
+                recorder = TraceRecorder(fork.run_info("", prompt, setting), setting.policy)
+                runs.append(_Run(fork.speculative(prompt, setting), recorder))
+            while waiting := [run for run in runs if run.finished is None]:
+                min(waiting, key=lambda run: run.emitted).advance()
+            plain[-1].append(runs[0].decoding_seconds)
+            for row, run in enumerate(runs[1:]):
+                speculative[row][-1].append(run.decoding_seconds)
+                traces[row].append(run.recorder.trace)
     return Measured(tuple(settings), plain, speculative, traces)
+
+
+class _Run:
+    """A generation that can be advanced by one round at a time."""
+
+    def __init__(self, events: Iterator[Event], recorder: TraceRecorder | None = None):
+        self._events, self.recorder = events, recorder
+        self.emitted = 0
+        self.finished: Finished | None = None
+
+    def advance(self) -> None:
+        for event in self._events:
+            if self.recorder:
+                self.recorder.observe(event)
+            match event:
+                case RoundCommitted(emitted=tokens):
+                    self.emitted += len(tokens)
+                    return
+                case Finished():
+                    self.finished = event
+
+    @property
+    def decoding_seconds(self) -> float:
+        """Prefill excluded."""
+        return self.finished.total_seconds - self.finished.prefill_seconds
