@@ -10,7 +10,7 @@ from specviz.analysis.calibrated import cost_model
 from specviz.analysis.comparison import compare
 from specviz.analysis.prediction import predict
 from specviz.bench.pair import BenchPair
-from specviz.bench.reporting import Verdicts, console
+from specviz.bench.reporting import Verdicts, console, progress
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
@@ -43,7 +43,7 @@ def run(
     settings = [
         Settings(ConfidenceThreshold(t), g, max_new_tokens) for t, g in itertools.product(THRESHOLDS, DRAFT_LENGTHS)
     ]
-    measured = measure(engine, prompts, settings, repeats=repeats)
+    measured = measure(engine, prompts, settings, repeats=repeats, progress=progress)
     costs.append(cost_model(calibrate(engine, contexts=contexts, max_draft=8)))
     recordings = [record(engine, prompt, max_new_tokens=max_new_tokens) for prompt in prompts]
 

@@ -26,6 +26,11 @@ def spread(values: list[float], digits: int = 2) -> str:
     return f"{middle:.{digits}f} ({lower:.{digits}f} to {upper:.{digits}f})"
 
 
+def progress(stage: str, share: float) -> None:
+    """Print how far long work has come."""
+    console.print(f"{stage}: {share:.0%}")
+
+
 class Verdicts:
     """Collects bars and whether each is met."""
 

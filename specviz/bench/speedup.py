@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from specviz.analysis.calibrated import cost_model
 from specviz.analysis.curves import grid
 from specviz.bench.pair import BenchPair
-from specviz.bench.reporting import Verdicts, console, spread, table
+from specviz.bench.reporting import Verdicts, console, progress, spread, table
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
@@ -62,7 +62,7 @@ def run(
         console.print(f"predicted: {sentence}", markup=False)
 
     setting = Settings(ConfidenceThreshold(best.threshold, cells.on_fail), best.max_draft, max_new_tokens)
-    measured = measure(engine, prompts, [setting], repeats=repeats)
+    measured = measure(engine, prompts, [setting], repeats=repeats, progress=progress)
     plain: dict[str, list[float]] = defaultdict(lambda: [0.0] * repeats)
     speculative: dict[str, list[float]] = defaultdict(lambda: [0.0] * repeats)
     counted: dict[str, int] = defaultdict(int)
