@@ -15,7 +15,7 @@ from statistics import median
 import torch
 
 from specviz.bench.pair import BenchPair
-from specviz.bench.reporting import Verdicts, console, spread, table
+from specviz.bench.reporting import Verdicts, console, progress, spread, table
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.replay import ConfidenceThreshold
 
@@ -89,7 +89,11 @@ def run(
     )
     rates = _interleaved(ways, prompts, repeats)
     shown = table(
-        "Tokens per second: median (quartiles) over repeats", "way", "tokens/s", "over generate", "over our plain"
+        "Tokens per second: median (quartiles) over prompts and repeats",
+        "way",
+        "tokens/s",
+        "over generate",
+        "over our plain",
     )
     for name, values in rates.items():
         row = [
@@ -121,26 +125,27 @@ def run(
 
 
 def _interleaved(ways, prompts, repeats: int) -> dict[str, list[float]]:
-    """Tokens per second of each way, one figure per repeat over all prompts; the ways take turns on every prompt."""
+    """Tokens per second of each way, one figure per turn: every prompt in every repeat.
+
+    In a turn all ways run one after the other, beginning with another one each time, so that a machine that grows
+    slower or faster favours none.
+    """
     for way in ways.values():
         way(prompts[0])
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    for repeat in range(repeats):
-        tokens = dict.fromkeys(ways, 0)
-        seconds = dict.fromkeys(ways, 0.0)
-        for prompt in prompts:
-            for name, way in ways.items():
-                began = time.perf_counter()
-                tokens[name] += way(prompt)
-                seconds[name] += time.perf_counter() - began
-        for name in ways:
-            rates[name].append(tokens[name] / seconds[name])
-        console.print(f"repeat {repeat + 1} of {repeats} done")
+    names = list(ways)
+    for turn in range(repeats * len(prompts)):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            began = time.perf_counter()
+            tokens = ways[name](prompts[turn % len(prompts)])
+            rates[name].append(tokens / (time.perf_counter() - began))
+        progress("Measuring", (turn + 1) / (repeats * len(prompts)))
     return rates
 
 
 def _ratio(rates: dict[str, list[float]], name: str, baseline: str) -> float:
-    """Median over repeats of one way's speed over another's in the same repeat."""
+    """Median over turns of one way's speed over another's in the same turn."""
     return median(a / b for a, b in zip(rates[name], rates[baseline], strict=True))
 
 
