@@ -406,9 +406,10 @@ def _add_sweep(commands) -> None:
     parser = commands.add_parser(
         "sweep",
         help="every threshold and draft length of a recording set, priced with its cost model",
-        description="Replay a recording set over thresholds and draft lengths; no model runs.",
+        description="Replay recording sets over thresholds and draft lengths; no model runs. Several sets that share a "
+        "cost model are pooled.",
     )
-    parser.add_argument("recordings", type=Path, metavar="FILE.parquet")
+    parser.add_argument("recordings", type=Path, nargs="+", metavar="FILE.parquet")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the whole table")
     parser.add_argument("--keep", action="store_true", help="propose the token that fails the threshold, then stop")
     parser.set_defaults(command=sweep)
@@ -421,11 +422,17 @@ def sweep(options: argparse.Namespace) -> None:
     from specviz.analysis.report import describe, sweep_table, write_table
     from specviz.trace import read_recordings
 
-    recordings = read_recordings(options.recordings)
-    if recordings.cost_model is None:
-        raise SpecVizError(f"{options.recordings} has no cost model; record it again without --no-cost-model.")
-    cost = CostModel.from_json(recordings.cost_model)
-    cells = grid(recordings.recordings, cost, on_fail="keep" if options.keep else "drop")
+    sets = [read_recordings(path) for path in options.recordings]
+    for path, recordings in zip(options.recordings, sets, strict=True):
+        if recordings.cost_model is None:
+            raise SpecVizError(f"{path} has no cost model; record it again without --no-cost-model.")
+        if recordings.cost_model != sets[0].cost_model:
+            raise SpecVizError(
+                f"{path} has another cost model than {options.recordings[0]}; sweep the files one by one."
+            )
+    cost = CostModel.from_json(sets[0].cost_model)
+    pooled = [recording for recordings in sets for recording in recordings.recordings]
+    cells = grid(pooled, cost, on_fail="keep" if options.keep else "drop")
     console.print(describe(cells), markup=False, soft_wrap=True)
     if options.csv:
         write_table(sweep_table(cells), options.csv)

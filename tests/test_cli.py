@@ -45,6 +45,13 @@ def test_record_then_sweep(pair, tmp_path, capsys):
     status, printed, _ = run(["sweep", str(out), "--csv", str(tmp_path / "sweep.csv")], capsys)
     assert status == 0 and "Best here" in printed
     assert len(pd.read_csv(tmp_path / "sweep.csv")) > 16
+    status, printed, _ = run(["sweep", str(out), str(out)], capsys)
+    assert status == 0 and "Best here" in printed
+
+    other = tmp_path / "other.parquet"
+    run(["record", "--prompts", str(prompts), "--out", str(other), *pair, "-n", "16"], capsys)
+    status, _, complaint = run(["sweep", str(out), str(other)], capsys)
+    assert status == 2 and "another cost model" in " ".join(complaint.split())
 
 
 def test_one_bad_prompt_is_reported_and_the_rest_recorded(pair, tmp_path, capsys):
