@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -252,3 +252,11 @@ def test_recordings_of_different_pairs_do_not_mix():
         RecordingSet([one, replace(other, pair=PairInfo("x"))])
     with pytest.raises(SpecVizError, match="at least one"):
         RecordingSet([])
+
+
+def test_a_cost_model_of_another_pair_is_refused():
+    recordings = RecordingSet(make_recordings(1))
+    own = {"pair": asdict(recordings.pair) | {"device": "another machine"}}
+    assert recordings.with_cost_model(own).cost_model == own
+    with pytest.raises(SpecVizError, match="draft precision 'nf4'"):
+        recordings.with_cost_model({"pair": asdict(recordings.pair) | {"draft_precision": "nf4"}})

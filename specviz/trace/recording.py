@@ -235,5 +235,17 @@ class RecordingSet:
         return self.recordings[0].eos_ids
 
     def with_cost_model(self, cost_model: Mapping) -> "RecordingSet":
-        """The same recordings with another cost model."""
+        """The same recordings with another cost model.
+
+        Raises:
+            SpecVizError: it was measured on another pair or precision than the recordings. Another device is fine: the
+                cost model names its own.
+        """
+        priced, recorded = cost_model["pair"], self.pair
+        for name in ("target", "draft", "target_precision", "draft_precision"):
+            if priced[name] != getattr(recorded, name):
+                raise SpecVizError(
+                    f"The cost model was measured with {name.replace('_', ' ')} {priced[name]!r}, the recordings were "
+                    f"made with {getattr(recorded, name)!r}; measure the costs on the pair that was recorded."
+                )
         return replace(self, cost_model=cost_model)
