@@ -526,6 +526,13 @@ def _add_bench(commands) -> None:
     speedup = add("speedup", bench_speedup, 48, "the best fixed setting, really run, by category of prompt")
     speedup.add_argument("--pass-mode", default="fast")
     speedup.add_argument("--compile", action="store_true", help="compile the passes first (pass mode invariant)")
+    speedup.add_argument(
+        "--longest-draft",
+        type=int,
+        default=8,
+        metavar="N",
+        help="longest draft length to choose from; in pass mode invariant the width of all passes (default 8)",
+    )
     speedup.add_argument("--repeats", type=int, default=1)
 
     replay = add("replay", bench_replay, 48, "replay against the engine, cost of recording, speed of whole grids")
@@ -617,6 +624,7 @@ def bench_speedup(options: argparse.Namespace) -> bool:
         _bench_pair(options),
         pass_mode=options.pass_mode,
         compiled=options.compile,
+        longest_draft=options.longest_draft,
         max_new_tokens=options.max_new_tokens,
         repeats=options.repeats,
     )

@@ -31,14 +31,18 @@ def run(
     *,
     pass_mode: str = "fast",
     compiled: bool = False,
+    longest_draft: int = LONGEST_DRAFT,
     max_new_tokens: int = 48,
     repeats: int = 1,
 ) -> bool:
-    """Print the best setting and its measured speedup, over all prompts and by category; whether the bar is met."""
+    """Print the best setting and its measured speedup, over all prompts and by category; whether the bar is met.
+
+    `longest_draft` bounds the draft lengths to choose from; in pass mode `invariant` it is also the width of all passes.
+    """
     engine = Engine(
         pair.load(),
         pass_mode=pass_mode,
-        widest_draft=LONGEST_DRAFT,
+        widest_draft=longest_draft,
         compiled=compiled,
     )
     console.print(
@@ -49,10 +53,10 @@ def run(
     engine.warm_up(prompts[0])
     lengths = [len(prompt) for prompt in prompts]
     contexts = (min(lengths), (min(lengths) + max(lengths)) // 2, max(lengths) + max_new_tokens)
-    costs = cost_model(calibrate(engine, contexts=contexts, max_draft=LONGEST_DRAFT))
+    costs = cost_model(calibrate(engine, contexts=contexts, max_draft=longest_draft))
     recordings = []
     for number, prompt in enumerate(prompts):
-        recordings.append(record(engine, prompt, max_new_tokens=max_new_tokens, max_draft=LONGEST_DRAFT))
+        recordings.append(record(engine, prompt, max_new_tokens=max_new_tokens, max_draft=longest_draft))
         console.print(f"recorded {number + 1} of {len(prompts)}")
     cells = max(
         (grid(recordings, costs, on_fail=way) for way in ("drop", "keep")), key=lambda c: c.verdict.best.speedup.value
