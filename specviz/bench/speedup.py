@@ -37,7 +37,7 @@ def run(
 ) -> bool:
     """Print the best setting and its measured speedup, over all prompts and by category; whether the bar is met.
 
-    `longest_draft` bounds the draft lengths to choose from; in pass mode `invariant` it is also the width of all passes.
+    `longest_draft` bounds the draft lengths to choose from; in pass mode `invariant` it sets the width of all passes.
     """
     engine = Engine(
         pair.load(),
