@@ -4,9 +4,11 @@ import shutil
 
 import pytest
 import tiny_models
+import torch
 from engine_helpers import loaded_pair
 
 from specviz.engine.engine import Engine, Settings, observe_all
+from specviz.engine.packed_linear import can_pack
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold
 
@@ -32,3 +34,11 @@ def test_compiled_passes_give_the_eager_output():
 def test_only_passes_of_one_width_are_compiled():
     with pytest.raises(SpecVizError, match="invariant"):
         Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast", compiled=True)
+
+
+@pytest.mark.skipif(not can_pack(torch.zeros(8, 8)), reason="this CPU has no oneDNN kernels to pack for")
+def test_a_pair_packed_for_eager_passes_is_not_compiled():
+    pair = loaded_pair(tiny_models.tiny_pair("llama"))
+    Engine(pair, pass_mode="fast")
+    with pytest.raises(SpecVizError, match="load them again"):
+        Engine(pair, pass_mode="invariant", compiled=True)

@@ -12,7 +12,8 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, StaticLayer
 
 from specviz.engine.heads import OutputHead
-from specviz.engine.packed_linear import pack_linear_layers
+from specviz.engine.packed_linear import PackedLinear, pack_linear_layers
+from specviz.errors import SpecVizError
 
 SMALLEST_CAPACITY = 256  # static caches hold this many tokens or twice as many or ..., so that few shapes are compiled
 MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for three passes of each pair
@@ -72,6 +73,8 @@ class ModelRunner:
         self._last_id = model.get_input_embeddings().num_embeddings - 1
         if not compiled:  # inductor packs frozen weights itself
             pack_linear_layers(self._body)
+        elif any(isinstance(module, PackedLinear) for module in self._body.modules()):
+            raise SpecVizError("These models were made ready for eager passes; load them again to compile them.")
         parameters = inspect.signature(self._body.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"  # transformers before 5.20
         self._pass = compile_pass(self._forward_body, self.device) if compiled else self._forward_body
@@ -184,8 +187,8 @@ def compile_pass(forward, device: torch.device):
     """`forward` as one compiled graph: inductor with frozen weights on the CPU, captured as a CUDA graph on a GPU.
 
     The weights become constants of the graph, so on a CPU they are repacked for its matrix kernels. Needs a C++
-    compiler there. The first pass over a cache of each size compiles, in every process anew but for its C++ kernels, which
-    inductor keeps on disk (93 s for the three passes of the built-in pair on two threads).
+    compiler there. The first pass over a cache of each size compiles, in every process anew but for the C++ kernels
+    that inductor keeps on disk (93 s for the three passes of the built-in pair on two threads).
     """
     if device.type == "cuda":
         graph = torch.compile(forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
