@@ -6,7 +6,9 @@ A sentence on standard error and exit status 2 mean that something the user gave
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -49,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_record(commands)
     _add_sweep(commands)
+    _add_compare(commands)
     _add_distill(commands)
     _add_bench(commands)
     return parser
@@ -72,7 +75,7 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         default="fp32",
-        help="of both models: fp32, bf16, fp16, int8, nf4, fp4",
+        help="of both models: fp32, bf16, fp16, int8, nf4, fp4, with options such as nf4+double or int8+t0; or auto",
     )
     group.add_argument("--draft-precision", help="of the draft, if another")
     group.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
@@ -169,6 +172,23 @@ class stage_progress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+
+@contextmanager
+def stops_softly() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C once: the function yielded answers True from then on; twice: KeyboardInterrupt."""
+    asked = []
+
+    def stop_soon(*_: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+
+    previous = signal.signal(signal.SIGINT, stop_soon)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 # --- run -----------------------------------------------------------------------------------------------------------
@@ -338,7 +358,6 @@ def _add_record(commands) -> None:
 def record(options: argparse.Namespace) -> int:
     """`record`: a recording set of many prompts."""
     import shutil
-    import signal
 
     from specviz.analysis.calibrated import cost_model
     from specviz.analysis.prompts import default_prompts, load_prompts
@@ -351,47 +370,36 @@ def record(options: argparse.Namespace) -> int:
     engine = Engine(
         _load(options), pass_mode=options.pass_mode, widest_draft=DEFAULT_MAX_DRAFT, compiled=options.compile
     )
-    asked_to_stop = []
-
-    def stop_soon(*_: object) -> None:
-        if asked_to_stop:
+    with stops_softly() as stopped, stage_progress() as report:
+        made = record_many(
+            engine,
+            prompts,
+            _parts_folder(options.out),
+            max_new_tokens=options.max_new_tokens,
+            max_draft=options.max_draft,
+            method="exact" if options.exact else "fast",
+            chat=False if options.raw else None,
+            stopped=stopped,
+            progress=report,
+        )
+        for prompt, why in made.failures.items():
+            errors.print(f"Prompt {prompt} was left out: {why}", markup=False)
+        if not made.complete:
             raise KeyboardInterrupt
-        asked_to_stop.append(True)
-
-    previous = signal.signal(signal.SIGINT, stop_soon)
-    try:
-        with stage_progress() as report:
-            made = record_many(
+        if made.recordings is None:
+            raise SpecVizError("No prompt could be recorded; see the reasons above.")
+        recordings = made.recordings
+        if not options.no_cost_model:
+            spans = [(len(r.prompt_ids), len(r.prompt_ids) + len(r.output_ids)) for r in recordings.recordings]
+            shortest, longest = min(first for first, _ in spans), max(last for _, last in spans)
+            samples = calibrate(
                 engine,
-                prompts,
-                _parts_folder(options.out),
-                max_new_tokens=options.max_new_tokens,
+                contexts=(shortest, (shortest + longest) // 2, longest),
                 max_draft=options.max_draft,
-                method="exact" if options.exact else "fast",
-                chat=False if options.raw else None,
-                stopped=lambda: bool(asked_to_stop),
-                progress=report,
+                stopped=stopped,
+                progress=lambda stage, share: report(stage, share, 1.0),
             )
-            for prompt, why in made.failures.items():
-                errors.print(f"Prompt {prompt} was left out: {why}", markup=False)
-            if not made.complete:
-                raise KeyboardInterrupt
-            if made.recordings is None:
-                raise SpecVizError("No prompt could be recorded; see the reasons above.")
-            recordings = made.recordings
-            if not options.no_cost_model:
-                spans = [(len(r.prompt_ids), len(r.prompt_ids) + len(r.output_ids)) for r in recordings.recordings]
-                shortest, longest = min(first for first, _ in spans), max(last for _, last in spans)
-                samples = calibrate(
-                    engine,
-                    contexts=(shortest, (shortest + longest) // 2, longest),
-                    max_draft=options.max_draft,
-                    stopped=lambda: bool(asked_to_stop),
-                    progress=lambda stage, share: report(stage, share, 1.0),
-                )
-                recordings = recordings.with_cost_model(cost_model(samples).to_json())
-    finally:
-        signal.signal(signal.SIGINT, previous)
+            recordings = recordings.with_cost_model(cost_model(samples).to_json())
     write_recordings(recordings, options.out)
     shutil.rmtree(_parts_folder(options.out), ignore_errors=True)
     console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
@@ -437,6 +445,71 @@ def sweep(options: argparse.Namespace) -> None:
     if options.csv:
         write_table(sweep_table(cells), options.csv)
         console.print(f"Table written to {options.csv}", markup=False)
+
+
+# --- compare -------------------------------------------------------------------------------------------------------
+
+
+def _add_compare(commands) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="the same pair at several precisions, side by side",
+        description="Record the same prompts at several precisions of target and draft, calibrate them together, and "
+        "measure what quantisation changes. Writes recording sets, tables (CSV) and what the Precision page shows. "
+        "Finished prompts are kept beside the folder; the same command goes on after an interruption.",
+    )
+    parser.add_argument(
+        "--pairs",
+        default="bf16:bf16,nf4:bf16,int8:int8,nf4:nf4",
+        metavar="TARGET:DRAFT,...",
+        help="precisions of target and draft, such as bf16:bf16,nf4+double:bf16,int8+t0:bf16 (this is how "
+        "options are given: double, t0, head, and fp32, bf16 or fp16 to compute in)",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
+    )
+    parser.add_argument("--limit", type=int, default=6, metavar="N", help="use N prompts, spread evenly (default 6)")
+    parser.add_argument("-n", "--max-new-tokens", type=int, default=64, help="most tokens to generate (default 64)")
+    parser.add_argument("-g", "--max-draft", type=int, default=8, help="longest draft length to cover (default 8)")
+    parser.add_argument("--pass-mode", default="fast", help="fast (default) or invariant")
+    parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")
+    parser.add_argument("--draft", default="builtin-draft", help="hub id, folder or GGUF file")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
+    parser.set_defaults(command=compare)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """`compare`: a comparison of precisions as a folder, and its tables."""
+    import shutil
+
+    from specviz.analysis.precision_files import write_comparison
+    from specviz.analysis.precisions import describe_comparison, precision_comparison
+    from specviz.engine.precision_comparison import Combination, compare_precisions
+
+    combinations = [Combination.parse(text) for text in options.pairs.split(",") if text.strip()]
+    parts = _parts_folder(options.out)
+    with stops_softly() as stopped, stage_progress() as report:
+        measured = compare_precisions(
+            options.target,
+            options.draft,
+            combinations,
+            _prompts(options),
+            parts,
+            device=options.device,
+            pass_mode=options.pass_mode,
+            max_new_tokens=options.max_new_tokens,
+            max_draft=options.max_draft,
+            stopped=stopped,
+            progress=lambda stage, share: report(stage, share, 1.0),
+        )
+    if measured is None:
+        raise KeyboardInterrupt
+    comparison = precision_comparison(measured)
+    write_comparison(comparison, options.out)
+    shutil.rmtree(parts, ignore_errors=True)
+    console.print(describe_comparison(comparison), markup=False, soft_wrap=True)
+    console.print(f"Written to {options.out}", markup=False)
 
 
 # --- distill -------------------------------------------------------------------------------------------------------

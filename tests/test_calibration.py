@@ -5,9 +5,9 @@ import pytest
 import tiny_models
 from engine_helpers import loaded_pair
 
-from specviz.analysis.calibrated import cost_model
+from specviz.analysis.calibrated import cost_model, cost_models
 from specviz.analysis.prediction import predict
-from specviz.engine.calibration import PassSamples, calibrate
+from specviz.engine.calibration import PassSamples, calibrate, calibrate_together
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
 from specviz.errors import SpecVizError
@@ -82,3 +82,32 @@ def test_a_calibration_keeps_to_its_time():
     samples = calibrate(engine, contexts=(4, 20), max_draft=2, repeats=50, time_limit=0.0)
     assert samples.plain_step.shape == (2, 3)
     assert samples.target_pass.shape[-1] == samples.draft_step.shape[-1] == 3
+
+
+def test_engines_that_take_turns_share_the_spells_of_the_machine():
+    pair, rng = PairInfo("t", "d", device="CPU"), np.random.default_rng(1)
+    spells = rng.lognormal(0, 0.5, 21)
+    spells[:11] *= 3
+    costs = {"first": np.array([[0.04], [0.06]]), "second": np.array([[0.02], [0.05]])}
+    together = [
+        PassSamples(
+            pair,
+            "fast",
+            False,
+            (10,),
+            (1, 2),
+            *(c[..., None] * spells * rng.lognormal(0, 0.02, (*c.shape, 21)) for c in (cost, cost / 5, cost[0])),
+            np.zeros(3),
+        )
+        for cost in costs.values()
+    ]
+    first, second = (model.mode().target_pass.median for model in cost_models(together))
+    np.testing.assert_allclose(second / first, costs["second"] / costs["first"], rtol=0.03)
+
+
+def test_calibrating_together_measures_each_engine_in_its_own_passes():
+    engines = [Engine(loaded_pair(tiny_models.tiny_pair(name)), pass_mode="fast") for name in ("llama", "qwen2")]
+    samples = calibrate_together(engines, contexts=(4, 20), max_draft=2, repeats=3)
+    assert [each.target_pass.shape for each in samples] == [(3, 2, 3)] * 2
+    for model in cost_models(samples):
+        assert (model.mode().target_pass.median > 0).all()

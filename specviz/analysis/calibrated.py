@@ -28,34 +28,48 @@ class PassSamples(Protocol):
 
 def cost_model(*samples: PassSamples) -> CostModel:
     """The cost model of one pair from samples of one pass mode or of both, at the same context lengths."""
+    return _model(samples, [_steadied([each])[0] for each in samples])
+
+
+def cost_models(samples: Sequence[PassSamples]) -> list[CostModel]:
+    """One cost model each from samples that took turns (the engine's `calibrate_together`).
+
+    The machine's slow spells are told from the costs of all of them together, so that the times of different pairs
+    can be compared as closely as those of one.
+    """
+    return [_model([each], [steady]) for each, steady in zip(samples, _steadied(samples), strict=True)]
+
+
+def _model(samples: Sequence[PassSamples], steadied: Sequence[dict[str, np.ndarray]]) -> CostModel:
     first = samples[0]
     modes = {
         each.pass_mode: PassTimes(
             widths=tuple(each.widths),
-            **{name: Timing.of(times) for name, times in _steadied(each).items()},
+            **{name: Timing.of(times) for name, times in steady.items()},
             round_overhead=Timing.of(np.maximum(each.round_overhead, 0.0)),
             compiled=each.compiled,
         )
-        for each in samples
+        for each, steady in zip(samples, steadied, strict=True)
     }
     return CostModel(first.pair, tuple(first.contexts), modes, first.plain_step.shape[-1])
 
 
-def _steadied(samples: PassSamples) -> dict[str, np.ndarray]:
-    """The samples as if the machine had been equally fast in every repetition.
+def _steadied(samples: Sequence[PassSamples]) -> list[dict[str, np.ndarray]]:
+    """Samples of the same repetitions as if the machine had been equally fast in every one of them.
 
     A machine with neighbours is now fast, now slow, by tens of percent for seconds or minutes, in everything it does
     alike. All that was measured in one repetition shares that factor, so it can be told from what each thing costs:
     Tukey's median polish of the logarithms (Exploratory Data Analysis, 1977, chapter 11), things by repetitions.
     """
-    groups = {name: np.asarray(getattr(samples, name), np.float64) for name in _TAKING_TURNS}
-    logs = np.log(np.concatenate([times.reshape(-1, times.shape[-1]) for times in groups.values()]))
+    groups = [{name: np.asarray(getattr(each, name), np.float64) for name in _TAKING_TURNS} for each in samples]
+    things = [times.reshape(-1, times.shape[-1]) for group in groups for times in group.values()]
+    logs = np.log(np.concatenate(things))
     state = np.zeros(logs.shape[-1])  # of the machine, per repetition
     for _ in range(_POLISHES):
         cost = np.median(logs - state, axis=-1, keepdims=True)
         state = np.median(logs - cost, axis=0)
     factor = np.exp(state - np.median(state))
-    return {name: times / factor for name, times in groups.items()}
+    return [{name: times / factor for name, times in group.items()} for group in groups]
 
 
 _TAKING_TURNS = ("target_pass", "draft_step", "plain_step")

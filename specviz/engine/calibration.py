@@ -73,63 +73,95 @@ def calibrate(
     Raises:
         SpecVizError: stopped, or a context that the pair does not have.
     """
-    contexts = tuple(sorted({min(int(c), engine.max_context - _SPARE) for c in contexts}))
+    return calibrate_together(
+        [engine],
+        contexts=contexts,
+        max_draft=max_draft,
+        repeats=repeats,
+        time_limit=time_limit,
+        stopped=stopped,
+        progress=progress,
+    )[0]
+
+
+def calibrate_together(
+    engines: Sequence[Engine],
+    *,
+    contexts: Sequence[int] = DEFAULT_CONTEXTS,
+    max_draft: int = 16,
+    repeats: int = DEFAULT_REPEATS,
+    time_limit: float = TIME_LIMIT,
+    stopped: Callable[[], bool] = never,
+    progress: Callable[[str, float], None] = lambda stage, share: None,
+) -> list[PassSamples]:
+    """Measure several engines that are to be compared: at each context length they take turns within each repetition,
+    so that repetition n of one saw the same machine as repetition n of the others. Arguments as for `calibrate`.
+    """
+    longest = min(engine.max_context for engine in engines)
+    contexts = tuple(sorted({min(int(c), longest - _SPARE) for c in contexts}))
     if contexts[0] < 2:
         raise SpecVizError("A context length to be measured is below 2 tokens; give longer ones.")
-    invariant = engine.pass_mode == "invariant"
-    widths = (
-        (engine.widest_draft + 1,) if invariant else tuple(w for w in (*_WIDTHS, max_draft + 1) if w <= max_draft + 1)
-    )
-    widths = tuple(sorted(set(widths)))
     ends = time.monotonic() + time_limit
-    bench = _Bench(engine, contexts)
-    bench.prefill(progress)
-
-    targets = np.empty((len(widths), len(contexts), repeats))
-    drafts = np.empty((2, len(contexts), repeats))
-    plains = np.empty((len(contexts), repeats))
+    benches = [_Bench(engine, contexts, max_draft, repeats) for engine in engines]
+    for bench in benches:
+        bench.prefill(progress)
     measured = 0
     for repeat in range(-1, repeats):  # the first turn warms up and is overwritten
         if measured >= _FEWEST_REPEATS and time.monotonic() > ends:
             break
         for at in range(len(contexts)):
-            if stopped():
-                raise SpecVizError("The calibration was stopped; nothing of it is kept.")
-            plains[at, repeat] = bench.target_pass(bench.plain[at], 1)
-            for row, width in enumerate(widths):
-                targets[row, at, repeat] = bench.target_pass(bench.target[at], width)
-            for tokens in (1, 2):
-                drafts[tokens - 1, at, repeat] = bench.draft_step(at, tokens)
+            for bench in benches:
+                if stopped():
+                    raise SpecVizError("The calibration was stopped; nothing of it is kept.")
+                bench.take_turn(at, repeat)
         measured = repeat + 1
         progress("Measuring passes", (repeat + 2) / (repeats + 1))
-    overhead, plain_overhead = bench.overheads(measured)
-    return PassSamples(
-        pair=engine.pair_info(),
-        pass_mode=engine.pass_mode,
-        compiled=engine.compiled,
-        contexts=contexts,
-        widths=widths,
-        target_pass=targets[..., :measured],
-        draft_step=drafts[..., :measured],
-        plain_step=plains[..., :measured] + np.median(plain_overhead),
-        round_overhead=overhead,
-    )
+    return [bench.samples(measured) for bench in benches]
 
 
 class _Bench:
     """Runners with a text of each context length in their caches, and the measurements made on them."""
 
-    def __init__(self, engine: Engine, contexts: tuple[int, ...]):
+    def __init__(self, engine: Engine, contexts: tuple[int, ...], max_draft: int, repeats: int):
         self._engine, self._contexts = engine, contexts
         self._clock = clock_for(engine.target_runner.device)
         self._rule = GreedyRule()
+        invariant = engine.pass_mode == "invariant"
+        widths = {engine.widest_draft + 1} if invariant else {*_WIDTHS, max_draft + 1}
+        self._widths = tuple(sorted(width for width in widths if invariant or width <= max_draft + 1))
+        self._targets = np.empty((len(self._widths), len(contexts), repeats))
+        self._drafts = np.empty((2, len(contexts), repeats))
+        self._plains = np.empty((len(contexts), repeats))
         generator = torch.Generator().manual_seed(0)
         size = min(1000, engine.pair.target.model.config.get_text_config().vocab_size)
         self._text = torch.randint(1, size, (contexts[-1] + _SPARE,), generator=generator).tolist()
         # each context in a cache of the size that a generation ending there would have
-        self.target = [self._begun(engine.target_runner, context) for context in contexts]
-        self.plain = [self._begun(engine.plain_runner, context) for context in contexts]
+        self._target = [self._begun(engine.target_runner, context) for context in contexts]
+        self._plain = [self._begun(engine.plain_runner, context) for context in contexts]
         self._draft = [self._begun(engine.draft_runner, context) for context in contexts]
+
+    def take_turn(self, at: int, repeat: int) -> None:
+        """Measure everything once at context number `at`."""
+        self._plains[at, repeat] = self._target_pass(self._plain[at], 1)
+        for row, width in enumerate(self._widths):
+            self._targets[row, at, repeat] = self._target_pass(self._target[at], width)
+        for tokens in (1, 2):
+            self._drafts[tokens - 1, at, repeat] = self._draft_step(at, tokens)
+
+    def samples(self, measured: int) -> PassSamples:
+        """What the first `measured` repetitions found, with the overheads of real rounds."""
+        overhead, plain_overhead = self._overheads(measured)
+        return PassSamples(
+            pair=self._engine.pair_info(),
+            pass_mode=self._engine.pass_mode,
+            compiled=self._engine.compiled,
+            contexts=self._contexts,
+            widths=self._widths,
+            target_pass=self._targets[..., :measured],
+            draft_step=self._drafts[..., :measured],
+            plain_step=self._plains[..., :measured] + np.median(plain_overhead),
+            round_overhead=overhead,
+        )
 
     @staticmethod
     def _begun(runner: ModelRunner, context: int) -> ModelRunner:
@@ -140,10 +172,10 @@ class _Bench:
     def prefill(self, progress: Callable[[str, float], None]) -> None:
         for at, context in enumerate(self._contexts):
             progress("Filling caches", at / len(self._contexts))
-            for runner in (self.target[at], self.plain[at], self._draft[at]):
+            for runner in (self._target[at], self._plain[at], self._draft[at]):
                 runner.prefill(self._text[:context])
 
-    def target_pass(self, runner: ModelRunner, width: int) -> float:
+    def _target_pass(self, runner: ModelRunner, width: int) -> float:
         """Seconds of one pass over `width` tokens (fewer rows are padded) with the judgement of the proposal."""
         tokens = self._text[runner.length : runner.length + width]
         began = self._clock.mark()
@@ -152,7 +184,7 @@ class _Bench:
         runner.rollback(len(tokens))
         return self._clock.seconds(began, ended)
 
-    def draft_step(self, at: int, tokens: int) -> float:
+    def _draft_step(self, at: int, tokens: int) -> float:
         """Seconds of one draft step over `tokens` tokens, statistics and decision included."""
         runner = self._draft[at]
         drafter = Drafter(runner, FixedLength(), 1, frozenset())
@@ -163,7 +195,7 @@ class _Bench:
         runner.rollback(tokens)
         return self._clock.seconds(began, ended)
 
-    def overheads(self, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+    def _overheads(self, repeats: int) -> tuple[np.ndarray, np.ndarray]:
         """Seconds that real rounds, speculative and plain, spent in neither draft nor target."""
         prompt = self._text[: self._contexts[0]]
         rounds = max(3, repeats)

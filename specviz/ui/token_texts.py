@@ -46,13 +46,3 @@ def used_tokens(recordings: Iterable[Recording]) -> list[int]:
 def display_from(tokens: Mapping[int, bytes]) -> Callable[[int], str]:
     """A lookup of display texts; it shows the id of a token whose bytes are not known."""
     return lambda token: display_text(tokens[token]) if token in tokens else f"⟨{token}⟩"
-
-
-def tokens_to_json(tokens: Mapping[int, bytes]) -> dict[str, str]:
-    """Token bytes as JSON-able text; bytes that are no text survive as lone surrogates (`surrogateescape`)."""
-    return {str(token): text.decode("utf-8", "surrogateescape") for token, text in tokens.items()}
-
-
-def tokens_from_json(values: Mapping[str, str]) -> dict[int, bytes]:
-    """Invert `tokens_to_json`."""
-    return {int(token): text.encode("utf-8", "surrogateescape") for token, text in values.items()}
