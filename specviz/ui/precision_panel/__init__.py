@@ -1,7 +1,7 @@
 """Several combinations of precisions under one moving threshold.
 
-Python packs every curve at every thousandth of the threshold; the script looks it up and moves markers and numbers, frame
-by frame while the handle moves. When the handle is let go, the threshold comes back to Python.
+Python packs every curve at every thousandth of the threshold; the script looks it up and moves markers and numbers,
+frame by frame while the handle moves. When the handle is let go, the threshold comes back to Python.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,8 @@ STEPS = 1000  # of the slider from 0 to 1
 @cache
 def _component() -> Callable:
     return st.components.v2.component(
-        "specviz_precision_panel", **{kind: (FOLDER / f"panel.{kind}").read_text("utf-8") for kind in ("html", "css", "js")}
+        "specviz_precision_panel",
+        **{kind: (FOLDER / f"panel.{kind}").read_text("utf-8") for kind in ("html", "css", "js")},
     )
 
 
