@@ -15,6 +15,7 @@ page = st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
         st.Page("pages/thresholds.py", title="Thresholds"),
+        st.Page("pages/precision.py", title="Precision"),
         st.Page("pages/race.py", title="Race"),
         st.Page("pages/learn.py", title="Learn"),
         st.Page("pages/data.py", title="Data"),
@@ -22,5 +23,6 @@ page = st.navigation(
     position="top",
 )
 if query.new_page(page.title):
-    st.session_state.pop("first-tau", None)  # the live panel begins with the threshold of the link
+    for key in ("first-tau", "first-precision-tau"):
+        st.session_state.pop(key, None)  # the live panel begins with the threshold of the link
 page.run()

@@ -62,6 +62,17 @@ class MeasureRequest:
 
 
 @dataclass(frozen=True)
+class CompareRequest:
+    """Measure the same pair at several combinations of precisions, each such as "nf4:bf16"."""
+
+    pair: PairChoice  # its precisions are not used
+    combinations: tuple[str, ...]
+    prompts: tuple[Prompt, ...]
+    max_new_tokens: int
+    max_draft: int
+
+
+@dataclass(frozen=True)
 class MeasuredRace:
     """Moments of both runs ([seconds, tokens committed by then], prefill left out), and the output as shown."""
 
@@ -72,8 +83,9 @@ class MeasuredRace:
     same_output: bool
 
 
-Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest
+Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest | CompareRequest
 __all__ = [
+    "CompareRequest",
     "MeasureRequest",
     "MeasuredPoint",
     "MeasuredRace",

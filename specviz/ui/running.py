@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable
 from specviz.analysis import CostModel
 from specviz.analysis.calibrated import cost_model
 from specviz.analysis.comparison import measured_point
+from specviz.analysis.precisions import PrecisionComparison, precision_comparison
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Verified
 from specviz.engine.measurement import measure
+from specviz.engine.precision_comparison import Combination, compare_precisions
 from specviz.engine.record_many import record_many
 from specviz.engine.recording import record
 from specviz.errors import SpecVizError
@@ -19,6 +21,7 @@ from specviz.models.token_text import TokenText
 from specviz.replay import ConfidenceThreshold
 from specviz.trace import Recording
 from specviz.ui.requests import (
+    CompareRequest,
     MeasuredPoint,
     MeasuredRace,
     MeasureRequest,
@@ -166,6 +169,28 @@ def load_running_pair(choice: PairChoice, report: Callable[[str, float | None, f
             progress=report,
         )
     )
+
+
+def compare_at_precisions(
+    request: CompareRequest, stopped: Callable[[], bool], progress: Progress
+) -> PrecisionComparison | None:
+    """Measure and price a comparison; None if stopped. Finished recordings stay in the user's cache.
+
+    Raises:
+        SpecVizError: see `compare_precisions`.
+    """
+    measured = compare_precisions(
+        request.pair.target,
+        request.pair.draft,
+        [Combination.parse(text) for text in request.combinations],
+        request.prompts,
+        cache_folder() / "recordings",
+        max_new_tokens=request.max_new_tokens,
+        max_draft=request.max_draft,
+        stopped=stopped,
+        progress=progress,
+    )
+    return None if measured is None else precision_comparison(measured)
 
 
 def _chosen(precision: str) -> str:

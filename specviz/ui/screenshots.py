@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = {
     "explore": "",
     "thresholds": "thresholds",
+    "precision": "precision",
     "race": "race",
     "learn": "learn",
     "data": "data",

@@ -15,9 +15,11 @@ from typing import Protocol
 import streamlit as st
 
 from specviz.analysis import CostModel
+from specviz.analysis.precisions import PrecisionComparison
 from specviz.errors import SpecVizError
 from specviz.trace import Recording
 from specviz.ui.requests import (
+    CompareRequest,
     MeasuredPoint,
     MeasuredRace,
     MeasureRequest,
@@ -61,6 +63,9 @@ class RunningPair(Protocol):
 
 
 Loader = Callable[[PairChoice, Callable[[str, float | None, float | None], None]], RunningPair]
+Comparer = Callable[
+    [CompareRequest, Callable[[], bool], Callable[[str, float | None], None]], PrecisionComparison | None
+]
 
 
 @dataclass(eq=False)
@@ -79,6 +84,7 @@ class Job:
     failures: dict[str, str] = field(default_factory=dict)  # of a sweep: a prompt's id and why it was left out
     race: MeasuredRace | None = None  # of a race
     point: MeasuredPoint | None = None  # of a measurement
+    comparison: PrecisionComparison | None = None  # of a comparison of precisions
     message: str = ""  # what went wrong
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -100,8 +106,8 @@ class Job:
 class Workshop:
     """Runs jobs one after the other, in the order they came."""
 
-    def __init__(self, load: Loader, capacity: int = PAIRS_IN_MEMORY) -> None:
-        self._load, self._capacity = load, capacity
+    def __init__(self, load: Loader, capacity: int = PAIRS_IN_MEMORY, compare: Comparer | None = None) -> None:
+        self._load, self._capacity, self._compare = load, capacity, compare
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._queue: list[Job] = []
         self._pairs: OrderedDict[PairChoice, RunningPair] = OrderedDict()
@@ -168,6 +174,12 @@ class Workshop:
 
     def _run(self, job: Job) -> None:
         request = job.request
+        if isinstance(request, CompareRequest):  # loads models of its own, several at once
+            self._pairs.clear()
+            job.state = RUNNING
+            job.comparison = self._compare(request, lambda: job.stop_asked, job.report)
+            job.state = FINISHED if job.comparison is not None else STOPPED
+            return
         pair = self._loaded(job)
         if job.stop_asked:
             job.state = STOPPED
@@ -233,4 +245,10 @@ def workshop() -> Workshop:
 
         return load_running_pair(choice, report)
 
-    return Workshop(load)
+    def compare(request: CompareRequest, stopped, report) -> PrecisionComparison | None:
+        report("Starting PyTorch", None)
+        from specviz.ui.running import compare_at_precisions
+
+        return compare_at_precisions(request, stopped, report)
+
+    return Workshop(load, compare=compare)

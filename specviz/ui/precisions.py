@@ -1,0 +1,256 @@
+"""What the Precision page shows: the gallery's comparison or this session's own, its tables, texts and the form."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from specviz.analysis.precision_files import MAIN_FILE, read_comparison
+from specviz.analysis.precisions import (
+    Combination,
+    ModelError,
+    PrecisionComparison,
+    combination_table,
+    error_table,
+    first_divergence,
+)
+from specviz.analysis.prompts import default_prompts
+from specviz.models.catalogue import PAIRS
+from specviz.models.precision import read_precision, rows_are_independent
+from specviz.ui.gallery import gallery_folder
+from specviz.ui.requests import CompareRequest, PairChoice
+from specviz.ui.text_difference import text_difference
+from specviz.ui.token_texts import display_from
+from specviz.ui.watching import outcome, watch
+from specviz.ui.workshop import workshop
+
+JOB = "compare-job"
+FEWEST, MOST = 2, 6
+OFFERED = ("bf16:bf16", "fp32:fp32", "nf4:bf16", "nf4:nf4", "nf4+double:bf16", "fp4:bf16", "int8:bf16", "int8:int8")
+OFFERED += ("int8+t0:int8+t0", "bf16:nf4")
+CHOSEN = ("bf16:bf16", "nf4:bf16", "nf4:nf4", "int8:int8")
+LONGEST_DRAFT = 8
+AROUND = 12  # tokens shown on either side of a place in a text
+
+
+def own_comparison() -> PrecisionComparison | None:
+    """What this session measured, if it has."""
+    job = workshop().job(st.session_state.get(JOB))
+    return job.comparison if job is not None else None
+
+
+def gallery_comparison() -> PrecisionComparison | None:
+    """The one that comes with SpecViz, read once and again when its file changes; None where there is none.
+
+    Raises:
+        SpecVizError: it is damaged.
+    """
+    path = gallery_folder() / "precisions" / MAIN_FILE
+    return _read(str(path.parent), path.stat().st_mtime_ns) if path.exists() else None
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _read(folder: str, changed: int) -> PrecisionComparison:
+    return read_comparison(folder)
+
+
+def missing() -> str | None:
+    """What a quantised run on this machine would lack; None if nothing is known to be missing."""
+    if find_spec("bitsandbytes") is None:
+        return (
+            "The package bitsandbytes is not installed here, so int8, nf4 and fp4 cannot be run: "
+            "`pip install bitsandbytes` adds them. What was measured elsewhere is shown all the same."
+        )
+    return None
+
+
+def about(comparison: PrecisionComparison) -> str:
+    """Where the curves come from."""
+    pair, mode = comparison.baseline.recordings.pair, comparison.baseline.pass_mode
+    number = len(comparison.baseline.tokens)
+    return (
+        f"{pair.target} with {pair.draft}, {number} prompts, pass mode {mode}. Rounds are replayed from recordings; "
+        f"times are modelled from passes measured on {pair.device}, all combinations taking turns. "
+        "Each combination writes its own target's text."
+    )
+
+
+def cautions(combinations: list[Combination]) -> list[str]:
+    """Where a replay may differ from a real run."""
+    loose = [c.label for c in combinations if not all(map(rows_are_independent, c.label.split(":")))]
+    if not loose:
+        return []
+    return [
+        f"{', '.join(loose)}: LLM.int8 chooses its outlier columns over all rows of a pass, so what a row says "
+        "depends on its neighbours. A real run can then differ from its replay, and speculative output from plain. "
+        "With the outlier threshold 0 (int8+t0) rows are independent."
+    ]
+
+
+def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
+    """Both tables, in units a person reads."""
+    frame = combination_table(comparison)
+    frame = frame[frame["combination"].isin(labels)]
+    full = comparison.full_precision
+
+    def interval(value: str, low: str, high: str) -> list[str]:
+        rows = zip(frame[value], frame[low], frame[high], strict=True)
+        return [f"{a:.2f} ×" if np.isnan(b) else f"{a:.2f} × ({b:.2f} to {c:.2f})" for a, b, c in rows]
+
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "target:draft": frame["combination"],
+                "weights": [f"{value / 1e6:.0f} MB" for value in frame["memory_bytes"]],
+                "plain": [f"{value:.1f} tokens/s" for value in frame["plain_tokens_per_second"]],
+                "best τ": [f"{value:.2f}" for value in frame["threshold"]],
+                "best γ": frame["max_draft"],
+                "there": [f"{value:.1f} tokens/s" for value in frame["tokens_per_second"]],
+                "over its own plain": interval("speedup", "low", "high"),
+                f"over {full} plain": interval("speedup_over_full", "full_low", "full_high"),
+                "accepted": [f"{value:.0%}" for value in frame["acceptance_rate"]],
+                f"text as at {full}": [f"{value:.0%} of prompts" for value in frame["same_output"]],
+            }
+        ),
+        hide_index=True,
+        key="combination-table",
+    )
+    level = comparison.baseline.grid.level
+    st.caption(f"At the best setting of each on these prompts; in brackets {level:.0%} intervals over prompts.")
+    if not comparison.models:
+        return
+    st.subheader("What quantisation changes")
+    st.caption(
+        f"Each model reads the texts that the target wrote at {full}, beside itself at fp32. Divergence is the "
+        "Kullback-Leibler divergence of its next-token distribution, in nats. "
+        "Peak memory is that of a process that decodes with this target alone, beyond what its libraries take."
+    )
+    errors = error_table(comparison)
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "model": [
+                    f"{role}, {precision}" for role, precision in zip(errors.role, errors.precision, strict=True)
+                ],
+                "says the same": [f"{value:.1%}" for value in errors["agreement"]],
+                "divergence, mean": [f"{value:.4f}" for value in errors["divergence_mean"]],
+                "95th percentile": [f"{value:.3f}" for value in errors["divergence_p95"]],
+                "worst": [f"{value:.2f}" for value in errors["divergence_worst"]],
+                "perplexity": [f"{value:.2f}" for value in errors["perplexity"]],
+                "weights": [f"{value / 1e6:.0f} MB" for value in errors["memory_bytes"]],
+                "peak memory": [f"{value / 1e6:.0f} MB" if pd.notna(value) else "–" for value in errors["peak_bytes"]],
+                "loading": [f"{value:.1f} s" if pd.notna(value) else "–" for value in errors["load_seconds"]],
+            }
+        ),
+        hide_index=True,
+        key="model-table",
+    )
+    st.caption(f"{int(errors['positions'].iloc[0])} positions.")
+
+
+def worst_place(comparison: PrecisionComparison) -> None:
+    """The text around the largest divergence of one model."""
+    models = {f"{model.role}, {model.precision}": model for model in comparison.models if model.divergence[2] > 0}
+    if not models:
+        return
+    name = st.selectbox("Worst place of", list(models), key="worst-model")
+    model: ModelError = models[name]
+    text, position = model.worst
+    found = model.texts[text]
+    texts = display_from(comparison.tokens)
+    recording = next(r for r in comparison.baseline.recordings.recordings if r.prompt_id == found.prompt_id)
+    output = [texts(token) for token in recording.output_ids.tolist()]
+    before, after = output[max(0, position - AROUND) : position], output[position + 1 : position + 1 + AROUND]
+    margin = found.reference_margin[position]
+    sides = []
+    for precision, token in ((model.precision, found.token), ("fp32", found.reference_token)):
+        says = texts(int(token[position]))
+        note = f"Prompt: {recording.prompt[:120]}"
+        sides.append({"name": f"at {precision} it says", "same": before, "parting": says, "after": [], "note": note})
+    sides[0]["note"] = (
+        f"Output position {position + 1}: divergence {found.divergence[position]:.2f} nats, "
+        f"margin at fp32 {margin:.2f} logits. The text goes on: {''.join([output[position], *after])}"
+    )
+    text_difference("worst-place", sides)
+
+
+def differences(comparison: PrecisionComparison, combinations: list[Combination]) -> None:
+    """Full precision's output beside another's, with the place where they part."""
+    others = {c.label: c for c in combinations if c is not comparison.baseline}
+    if not others:
+        return
+    left, right = st.columns([2, 3], gap="large")
+    label = left.selectbox("Beside full precision", list(others), key="difference-combination")
+    full = {recording.prompt_id: recording for recording in comparison.baseline.recordings.recordings}
+    pairs = [(full[r.prompt_id], r) for r in others[label].recordings.recordings if r.prompt_id in full]
+    if not pairs:
+        return
+    place = right.selectbox(
+        "Prompt", range(len(pairs)), format_func=lambda place: pairs[place][0].prompt[:80], key="difference-prompt"
+    )
+    parting = first_divergence(*pairs[place])
+    texts = display_from(comparison.tokens)
+    sides = []
+    for name, recording, margin in zip(
+        (f"target at {comparison.full_precision}", f"target of {label}"),
+        pairs[place],
+        (parting.full_margin, parting.other_margin) if parting else (0, 0),
+        strict=True,
+    ):
+        shown = [texts(token) for token in recording.output_ids.tolist()]
+        at = parting.position if parting else len(shown)
+        note = "The same text to the end."
+        if parting:
+            where = f"Parts at token {at + 1}"
+            note = (
+                f"{where}; its margin there is {margin:.2f} logits." if at < len(shown) else f"{where}: it had ended."
+            )
+        mark = shown[at] if at < len(shown) else None
+        sides.append({"name": name, "same": shown[:at], "parting": mark, "after": shown[at + 1 :], "note": note})
+    text_difference("text-difference", sides)
+    st.caption(
+        "A small margin means that the target was torn between two tokens there: rounding may have decided. "
+        "A large one means that quantisation changed its mind."
+    )
+
+
+def run_form() -> None:
+    """Measure a comparison of the built-in pair on this device."""
+    job = workshop().job(st.session_state.get(JOB))
+    if job is not None and not job.over:
+        watch(job.id, "compare")
+        return
+    if job is not None:
+        outcome(job)
+    combinations = st.multiselect(
+        "Combinations, target:draft",
+        OFFERED,
+        default=CHOSEN,
+        max_selections=MOST,
+        accept_new_options=True,
+        key="compare-combinations",
+        help="Options follow a plus sign: nf4+double quantises the scales too, int8+t0 keeps no outlier columns, "
+        "nf4+fp32 computes in fp32.",
+    )
+    left, right = st.columns(2)
+    number = left.number_input("Prompts", 1, 40, 6, key="compare-prompts")
+    tokens = right.number_input("Most tokens", 8, 512, 64, 8, key="compare-tokens")
+    if st.button("Measure on this device", key="compare-run"):
+        for text in combinations:
+            for precision in (text.split(":") + [""])[:2]:
+                read_precision(precision)
+        if len(combinations) < FEWEST:
+            st.warning("Choose at least two combinations.")
+            return
+        prompts = default_prompts()
+        prompts = prompts[:: max(1, len(prompts) // int(number))][: int(number)]
+        request = CompareRequest(
+            PairChoice(PAIRS[0].target.source, PAIRS[0].draft.source),
+            tuple(combinations),
+            tuple(prompts),
+            int(tokens),
+            LONGEST_DRAFT,
+        )
+        st.session_state[JOB] = workshop().submit(request).id
+        st.rerun()
