@@ -476,6 +476,12 @@ def _add_compare(commands) -> None:
     parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")
     parser.add_argument("--draft", default="builtin-draft", help="hub id, folder or GGUF file")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
+    parser.add_argument(
+        "--random",
+        metavar="SIZE",
+        help="instead of a real pair: random weights of a real size (7b: a 7B target with a 0.5B draft), made on the "
+        "device, with forced agreement; times only",
+    )
     parser.set_defaults(command=compare)
 
 
@@ -488,6 +494,8 @@ def compare(options: argparse.Namespace) -> None:
     from specviz.engine.precision_comparison import Combination, compare_precisions
 
     combinations = [Combination.parse(text) for text in options.pairs.split(",") if text.strip()]
+    if options.random:
+        return _compare_random(options, combinations)
     parts = _parts_folder(options.out)
     with stops_softly() as stopped, stage_progress() as report:
         measured = compare_precisions(
@@ -510,6 +518,25 @@ def compare(options: argparse.Namespace) -> None:
     shutil.rmtree(parts, ignore_errors=True)
     console.print(describe_comparison(comparison), markup=False, soft_wrap=True)
     console.print(f"Written to {options.out}", markup=False)
+
+
+def _compare_random(options: argparse.Namespace, combinations: list) -> None:
+    from specviz.analysis.report import write_table
+    from specviz.bench import real_size
+
+    with stops_softly() as stopped, stage_progress() as report:
+        found = real_size.run(
+            options.random,
+            combinations,
+            device=options.device,
+            pass_mode=options.pass_mode,
+            max_draft=options.max_draft,
+            stopped=stopped,
+            progress=lambda stage, share: report(stage, share, 1.0),
+        )
+    write_table(found, options.out / "random.csv")
+    console.print(found.to_string(index=False, float_format="{:.2f}".format), markup=False, soft_wrap=True)
+    console.print(f"Agreement is forced, the weights are random. Written to {options.out / 'random.csv'}", markup=False)
 
 
 # --- distill -------------------------------------------------------------------------------------------------------
@@ -622,6 +649,9 @@ def _add_bench(commands) -> None:
     predict.add_argument("--pass-mode", default="fast")
     predict.add_argument("--repeats", type=int, default=1)
 
+    precision = add("precision", bench_precision, 48, "outputs across all settings at each precision; LLM.int8's flips")
+    precision.add_argument("--precisions", help="default: bf16,nf4,fp4,int8+t0,int8")
+
 
 def _prompts(options: argparse.Namespace) -> list:
     """The chosen prompts; with a limit, spread evenly over the file."""
@@ -718,6 +748,18 @@ def bench_replay(options: argparse.Namespace) -> bool:
         cost_tokens=options.cost_tokens,
     )
     return fast_enough and equal
+
+
+def bench_precision(options: argparse.Namespace) -> bool:
+    from specviz.bench import precision
+
+    precisions = options.precisions.split(",") if options.precisions else precision.PRECISIONS
+    return precision.run(
+        _prompt_ids(options),
+        _bench_pair(options),
+        precisions=precisions,
+        max_new_tokens=options.max_new_tokens,
+    )
 
 
 def bench_predict(options: argparse.Namespace) -> bool:

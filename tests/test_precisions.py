@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny_models
 import torch
@@ -20,13 +21,16 @@ from specviz.analysis.precisions import (
     precision_comparison,
 )
 from specviz.analysis.prompts import Prompt
+from specviz.bench import precision as bench_precision
+from specviz.bench.pair import BenchPair
 from specviz.engine import precision_comparison as measuring
 from specviz.engine.calibration import calibrate_together
 from specviz.engine.memory_probe import Footprint, probe
 from specviz.engine.precision_comparison import Combination, compare_precisions, with_baseline
+from specviz.engine.random_pair import forced_recordings
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, replay
-from specviz.trace import read_recordings, trace_differences
+from specviz.trace import PairInfo, read_recordings, trace_differences
 
 PROMPTS = [Prompt(str(number), "", text) for number, text in enumerate(("the cat sat", "an apple a day"))]
 FOOTPRINT = Footprint(1.5, 1000)
@@ -244,3 +248,38 @@ def test_replay_equals_the_engine_where_rows_are_independent(pair, precision):
         policy = ConfidenceThreshold(threshold)
         real = engine.trace([11, 7, 42, 99], Settings(policy, length, 24))
         assert trace_differences(real, replay(recording, policy, length)) == []
+
+
+def test_a_random_pair_of_a_size_gives_times_at_forced_agreement(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("specviz.bench.real_size.CONTEXTS", (8, 160))
+    monkeypatch.setattr("specviz.bench.real_size.calibrate_together", partial(calibrate_together, repeats=3))
+    pairs = "bf16:bf16,nf4:bf16,int8:int8"
+    command = ["compare", "--random", "tiny", "--pairs", pairs, "--device", "cpu", "--out", str(tmp_path), "-g", "3"]
+    assert cli.main(command) == 0
+    assert "forced" in capsys.readouterr().out
+    found = pd.read_csv(tmp_path / "random.csv")
+    assert found["combination"].tolist() == [name for name in pairs.split(",") for _ in range(3)]
+    for _, rows in found.groupby("combination"):
+        assert rows["speedup"].is_monotonic_increasing, "more agreement, more speedup"
+    assert found["memory_bytes"].nunique() == 3
+    assert cli.main([*command[:2], "9b", *command[3:]]) == 2
+
+
+def test_forced_agreement_is_the_rate_it_says():
+    made = forced_recordings(PairInfo(), {"pass_mode": "fast"}, 0.7, tokens=400, max_draft=4, prompts=4)
+    right = np.concatenate([r.draft_token == r.output_ids for r in made.recordings])
+    assert abs(right.mean() - 0.7) < 4 * (0.7 * 0.3 / len(right)) ** 0.5
+
+
+def test_bench_precision_tells_what_must_be_equal_from_what_cannot(pair, monkeypatch, capsys):
+    monkeypatch.setattr(bench_precision, "SETTINGS", ((0.0, 1), (0.5, 8)))
+    bench = BenchPair(*pair, device="cpu")
+    run_bench = partial(bench_precision.run, [[11, 7, 42, 99, 5]], bench, max_new_tokens=12)
+    assert run_bench(precisions=("bf16", "nf4", "int8"))
+    printed = capsys.readouterr().out
+    assert "met      bf16: equal bit for bit" in printed and "met      nf4: equal bit for bit" in printed
+    assert "int8: equal" not in printed and "flips in passes" in printed
+    # and it can fail: a replay of another draft length
+    wrong = lambda recording, policy, max_draft: replay(recording, policy, 2)  # noqa: E731
+    monkeypatch.setattr(bench_precision, "replay", wrong)
+    assert not run_bench(precisions=("bf16",))

@@ -58,7 +58,7 @@ def run(
         reference = None
         for setting in settings["keep" if number % 2 else "drop"]:
             digests: list[str] = []
-            trace = engine.trace(prompt, setting, observers=(lambda event, d=digests: _digest(engine, event, d),))
+            trace = engine.trace(prompt, setting, observers=(lambda event, d=digests: logit_digests(engine, event, d),))
             found = (trace.run.output_ids, digests)
             if reference is None:
                 reference = found
@@ -105,7 +105,7 @@ def run(
 
 
 @torch.inference_mode()
-def _digest(engine: Engine, event: Event, digests: list[str]) -> None:
+def logit_digests(engine: Engine, event: Event, digests: list[str]) -> None:
     """Append a hash of the target's logits at each output position that a round decided."""
     if isinstance(event, Verified):
         logits = engine.target_runner.logits(event.hidden)
