@@ -19,6 +19,7 @@ from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import read_recordings, read_trace_csv, trace_differences, write_recordings
+from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
 from specviz.ui import library, token_texts
 from specviz.ui.gallery import list_items, load_item
 from specviz.ui.report import html_report
@@ -172,7 +173,7 @@ def test_report_holds_no_markup_from_models():
 )
 def test_display_text(token, shown):
     assert token_texts.display_text(token) == shown
-    assert token_texts.tokens_from_json(json.loads(json.dumps(token_texts.tokens_to_json({5: token})))) == {5: token}
+    assert tokens_from_json(json.loads(json.dumps(tokens_to_json({5: token})))) == {5: token}
 
 
 class FakePair:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import streamlit as st
 import tiny_models
@@ -40,7 +41,7 @@ def test_the_numbers_on_the_page_are_those_of_the_command():
     assert not app.exception and not app.error
     shown, errors = app.dataframe[0].value, app.dataframe[1].value
     table = combination_table(comparison)
-    written = np.genfromtxt(COMMITTED / "combinations.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    written = pd.read_csv(COMMITTED / "combinations.csv")
     for row, (_, expected) in enumerate(table.iterrows()):
         assert shown["target:draft"][row] == expected.combination == written["combination"][row]
         assert written["speedup"][row] == pytest.approx(expected.speedup)
@@ -48,7 +49,7 @@ def test_the_numbers_on_the_page_are_those_of_the_command():
         assert shown["over bf16 plain"][row].startswith(f"{written['speedup_over_full'][row]:.2f} ×")
         assert shown["plain"][row] == f"{written['plain_tokens_per_second'][row]:.1f} tokens/s"
         assert shown["there"][row] == f"{written['tokens_per_second'][row]:.1f} tokens/s"
-    models = np.genfromtxt(COMMITTED / "models.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    models = pd.read_csv(COMMITTED / "models.csv")
     assert len(models) == len(errors) == len(error_table(comparison))
     for row in range(len(models)):
         assert errors["says the same"][row] == f"{models['agreement'][row]:.1%}"
