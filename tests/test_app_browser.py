@@ -4,14 +4,18 @@ import re
 import shutil
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from sample_recordings import sample_recording, write_sample_gallery
 
+from specviz.analysis.precision_files import read_comparison
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import read_trace_csv
+from specviz.ui.precision_panel import pack_lines
 from specviz.ui.screenshots import CHROMIUM_FLAGS, running_app
 
+PRECISIONS = Path(__file__).parent.parent / "specviz" / "ui" / "gallery" / "precisions"
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms; slow machines may take their time, nothing here is timed
 
@@ -40,6 +44,7 @@ def wait_until(page, condition):
 def gallery(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
     write_sample_gallery(folder, tokens=128)
+    shutil.copytree(PRECISIONS, folder / "precisions")
     return folder
 
 
@@ -184,6 +189,45 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
     assert trace.run.prompt == prompt
     assert len(trace.run.output_ids) == 40
     assert set(trace.run.output_ids) <= set(tokens)
+
+
+def test_every_combination_of_precisions_answers_to_the_threshold(page, server):
+    """While the handle moves, the numbers of all lines are those of their curves, over either baseline."""
+    comparison = read_comparison(PRECISIONS)
+    page.goto(server)  # the navigation is set up by the first page
+    page.wait_for_selector(".panel[data-tau]")
+    page.goto(f"{server}/precision?tau=0.3&gamma=3")
+    panel = page.locator(".precisions[data-tau]")
+    panel.wait_for()
+    box = page.locator(".precisions .slider").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    page.mouse.down()
+    for stop in (0.12, 0.5, 0.87):
+        page.mouse.move(box["x"] + stop * box["width"], middle, steps=5)
+        deadline = time.monotonic() + PATIENCE / 1000
+        while abs(float(panel.get_attribute("data-tau")) - stop) > 0.01:
+            assert time.monotonic() < deadline
+            page.wait_for_timeout(30)
+        tau = float(panel.get_attribute("data-tau"))
+        rows = panel.locator("tbody tr").all_inner_texts()
+        for row, line in zip(rows, pack_lines(comparison, comparison.combinations, 3), strict=True):
+            index = round(1000 * tau)
+            label, own, full, rate, plain = row.split()[:5]
+            assert label == line["label"]
+            assert (own, full) == (f"{line['speedup'][index]:.2f}", f"{line['overFull'][index]:.2f}")
+            assert (rate, plain) == (f"{line['rate'][index]:.1f}", f"{line['plainRate']:.1f}")
+    page.mouse.up()
+    page.wait_for_url(re.compile(rf"tau={tau:.9g}"))
+    assert panel.locator(".speeds .plain").count() == 0, "over its own baseline there is but one line at 1"
+    page.get_by_role("radio", name="plain decoding at bf16").click()
+    assert panel.locator(".speeds .plain").count() == len(comparison.combinations)
+    page.locator(".precisions .slider").focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector('.precisions[data-tau="0"]')
+    page.get_by_role("radio", name="6", exact=True).click()
+    page.wait_for_selector('.precisions[data-gamma="6"]')
+    assert panel.get_attribute("data-tau") == "0"
 
 
 def test_two_sessions_do_not_see_each_other(browser, server):

@@ -151,7 +151,8 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
 
 def worst_place(comparison: PrecisionComparison) -> None:
     """The text around the largest divergence of one model."""
-    models = {f"{model.role}, {model.precision}": model for model in comparison.models if model.divergence[2] > 0}
+    ordered = sorted(comparison.models, key=lambda model: -model.divergence[2])
+    models = {f"{model.role}, {model.precision}": model for model in ordered if model.divergence[2] > 0}
     if not models:
         return
     name = st.selectbox("Worst place of", list(models), key="worst-model")
