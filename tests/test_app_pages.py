@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from streamlit.testing.v1 import AppTest
 
 from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
-from specviz.replay import ConfidenceThreshold, replay
+from specviz.replay import ConfidenceThreshold
+from specviz.replay import replay as replay_recording
 from specviz.trace import read_recordings, read_trace_csv, trace_differences, write_recordings
 from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
 from specviz.ui import library, token_texts
@@ -126,7 +128,7 @@ def test_downloaded_csv_is_the_trace_of_the_replay(tmp_path):
     packed = library.trace_as_zip(shown_sample(), 0.4, 5)
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "trace")
     trace, tokens = read_trace_csv(tmp_path / "trace")
-    assert trace_differences(trace, replay(sample_recording(48), ConfidenceThreshold(0.4), 5)) == []
+    assert trace_differences(trace, replay_recording(sample_recording(48), ConfidenceThreshold(0.4), 5)) == []
     assert tokens[trace.run.output_ids[0]] == TOKENS[trace.run.output_ids[0]]
     assert library.read_trace_upload({"trace.zip": packed})[0].run == trace.run
 
@@ -157,6 +159,15 @@ def test_saved_set_reads_back_equal(tmp_path):
     back = read_recordings(tmp_path / "set.parquet")
     assert back.recordings[0] == shown.recording
     assert back.cost_model == json.loads(json.dumps(shown.cost.to_json()))
+
+
+def test_a_recording_at_int8_says_that_a_real_run_may_differ():
+    shown = shown_sample()
+    said = {}
+    for precision in ("bf16", "int8", "int8+t0", "made up"):
+        pair = replace(shown.recording.pair, target_precision=precision)
+        said[precision] = "may differ" in replace(shown, recording=replace(shown.recording, pair=pair)).about()
+    assert said == {"bf16": False, "int8": True, "int8+t0": False, "made up": False}
 
 
 def test_report_holds_no_markup_from_models():

@@ -148,7 +148,15 @@ def test_both_baselines_are_what_they_say(measured, comparison):
             sum(t.rounds["accepted"].sum() for t in traces) / max(1, sum(t.rounds["proposed"].sum() for t in traces)),
             nan_ok=True,
         )
-    assert table.loc["bf16:bf16"].same_output == 1
+    assert table.loc["bf16:bf16"].same_output == 1 and np.isnan(table.loc["bf16:bf16"].first_divergence)
+    first, second = (c.recordings.recordings for c in comparison.combinations[:2])
+    agreeing = [
+        next((i for i, (a, b) in enumerate(zip(x.output_ids, y.output_ids, strict=False)) if a != b), None)
+        for x, y in zip(first, second, strict=True)
+    ]
+    parted = [position for position in agreeing if position is not None]
+    assert table.loc["nf4:nf4"].same_output == 1 - len(parted) / len(agreeing)
+    assert table.loc["nf4:nf4"].first_divergence == pytest.approx(np.median(parted) if parted else np.nan, nan_ok=True)
     assert table.loc["bf16:bf16"].speedup_over_full == pytest.approx(table.loc["bf16:bf16"].speedup)
     assert "× own plain" in describe_comparison(comparison) and "× bf16 plain" in describe_comparison(comparison)
 

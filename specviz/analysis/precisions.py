@@ -244,7 +244,8 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
     plain_tokens_per_second, threshold, max_draft (the best setting), tokens_per_second, speedup over its own plain
     decoding with low and high (limits of the interval over prompts), speedup_over_full with full_low and full_high,
     acceptance_rate, tokens_per_target_pass, same_output (share of prompts whose output is that of the full-precision
-    baseline), baseline (its precision), pass_mode, device.
+    baseline), first_divergence (median output position, from 0, at which those that differ part; NaN if none does),
+    baseline (its precision), pass_mode, device.
     """
     rows = []
     for combination in comparison.combinations:
@@ -257,6 +258,8 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
         seconds = cells.seconds[:, row, column]
         over_full = comparison.interval_over_full(seconds, combination)
         found = metrics(cells.counts.map(lambda values, row=row, column=column: values[row, column]))
+        partings = _partings(comparison, combination)
+        positions = [parting.position for parting in partings if parting]
         rows.append(
             {
                 "combination": combination.label,
@@ -276,7 +279,8 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
                 "full_high": over_full.high,
                 "acceptance_rate": float(found.acceptance_rate),
                 "tokens_per_target_pass": float(found.tokens_per_target_pass),
-                "same_output": _same_output(comparison, combination),
+                "same_output": 1 - len(positions) / len(partings) if partings else np.nan,
+                "first_divergence": float(np.median(positions)) if positions else np.nan,
                 "baseline": comparison.full_precision,
                 "pass_mode": combination.pass_mode,
                 "device": combination.recordings.pair.device,
@@ -367,11 +371,11 @@ def draft_reliability(recordings: Sequence[Recording], bins: int = 10) -> Reliab
     return Reliability(*means, counts[there], gap)
 
 
-def _same_output(comparison: PrecisionComparison, combination: Combination) -> float:
+def _partings(comparison: PrecisionComparison, combination: Combination) -> list[Divergence | None]:
+    """Where each prompt's output parts from the full-precision baseline's, over the prompts that both have."""
     full = {recording.prompt_id: recording for recording in comparison.baseline.recordings.recordings}
-    pairs = [(full.get(recording.prompt_id), recording) for recording in combination.recordings.recordings]
-    same = [first_divergence(a, b) is None for a, b in pairs if a is not None]
-    return float(np.mean(same)) if same else np.nan
+    shared = [recording for recording in combination.recordings.recordings if recording.prompt_id in full]
+    return [first_divergence(full[recording.prompt_id], recording) for recording in shared]
 
 
 def describe_comparison(comparison: PrecisionComparison) -> str:
@@ -397,6 +401,7 @@ def describe_comparison(comparison: PrecisionComparison) -> str:
             f"× {full} plain": interval("speedup_over_full", "full_low", "full_high"),
             "accepted": [f"{value:.0%}" for value in table["acceptance_rate"]],
             "same text": [f"{value:.0%}" for value in table["same_output"]],
+            "parts at token": parts_at(table),
         }
     )
     number = len(comparison.baseline.tokens)
@@ -418,3 +423,8 @@ def describe_comparison(comparison: PrecisionComparison) -> str:
             errors.rename(columns=names).to_string(index=False, float_format="{:.4f}".format),
         ]
     return "\n".join([*lines, *comparison.notes])
+
+
+def parts_at(table: pd.DataFrame) -> list[str]:
+    """The column `first_divergence` as a reader counts: from 1, a dash where no output differs."""
+    return [f"{value + 1:.0f}" if np.isfinite(value) else "–" for value in table["first_divergence"]]

@@ -8,7 +8,7 @@ from specviz.ui.shown import Shown
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import Job, workshop
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "nf4", "fp4")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "int8+t0", "nf4", "nf4+double", "fp4")
 OTHER = "other"
 RECORDED_DRAFT = 16
 

@@ -14,6 +14,7 @@ from specviz.analysis.precisions import (
     combination_table,
     error_table,
     first_divergence,
+    parts_at,
 )
 from specviz.analysis.prompts import default_prompts
 from specviz.models.catalogue import PAIRS
@@ -111,6 +112,7 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
                 f"over {full} plain": interval("speedup_over_full", "full_low", "full_high"),
                 "accepted": [f"{value:.0%}" for value in frame["acceptance_rate"]],
                 f"text as at {full}": [f"{value:.0%} of prompts" for value in frame["same_output"]],
+                "parts at token (median)": parts_at(frame),
             }
         ),
         hide_index=True,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 from specviz.analysis import CostModel
+from specviz.errors import SpecVizError
+from specviz.models.precision import rows_are_independent
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import Recording, Trace
 from specviz.ui.panel_data import pack_recording, pack_rounds
@@ -54,6 +56,16 @@ class Shown:
             f"Replayed from one recording of {len(self.recording.output_ids)} tokens; no model runs. "
             f"{pair.target} with {pair.draft} ({precisions})."
         )
+        if not all(map(_rows_are_independent, (pair.target_precision, pair.draft_precision))):
+            first += " At int8 what a row of a pass says depends on its neighbours, so a real run may differ."
         if self.cost is None:
             return f"{first} The cost of its passes was not measured, so there is no speedup."
         return f"{first} Speedups are modelled from pass times measured on {self.cost.pair.device}."
+
+
+def _rows_are_independent(precision: str) -> bool:
+    """As `rows_are_independent`; an uploaded recording may name a precision that this version does not know."""
+    try:
+        return rows_are_independent(precision)
+    except SpecVizError:
+        return True
