@@ -49,7 +49,7 @@ def reference_trace(
     output: list[int] = []
     rounds: list[dict] = []
     steps: list[dict] = []
-    policy.reset()
+    policy.begin(prompt_ids)
     finished = False
     while not finished:
         start = len(output)
@@ -83,6 +83,9 @@ def reference_trace(
             if len(proposal) == limit:
                 stop_reason = "max_draft" if limit == policy_limit else "budget"
 
+        sent = policy.sent(len(proposal))
+        del proposal[sent:]
+
         # 3 and 4: the target looks at the proposal, left to right.
         accepted = 0
         while accepted < len(proposal) and target_next(text + tuple(proposal[:accepted])).token == proposal[accepted]:
@@ -100,6 +103,8 @@ def reference_trace(
                 row["status"] = "accepted"
             elif index < len(proposal):
                 row["status"] = "rejected" if index == accepted else "discarded"
+            else:
+                row["status"] = "withheld"
             row["target_token"], row["target_margin"] = -1, NAN
             if index <= accepted:  # everything before this token is committed
                 truth = target_next(text + tuple(committed[:index]))
@@ -134,7 +139,7 @@ def reference_trace(
             }
         )
         output += committed
-        policy.end_round(len(proposal), accepted)
+        policy.end_round(len(proposal), accepted, committed)
         finished = output[-1] in eos_ids or len(output) == budget
 
     reason = "eos" if output[-1] in eos_ids else "length" if budget == max_new_tokens else "context"

@@ -27,7 +27,7 @@ class RisingAndFalling(Policy):
     limit: int = 3
     rounds: int = 0
 
-    def reset(self):
+    def begin(self, prompt_ids):
         self.limit, self.rounds = 3, 0
 
     def draft_limit(self, max_draft):
@@ -36,7 +36,7 @@ class RisingAndFalling(Policy):
     def stops(self, stats):
         return stats.confidence <= 0.2 + 0.05 * (self.rounds % 5) + 0.1 * stats.depth
 
-    def end_round(self, proposed, accepted):
+    def end_round(self, proposed, accepted, tokens):
         self.rounds += 1
         self.limit += 2 if accepted == proposed else -1
 

@@ -111,7 +111,7 @@ def decode(
         text += new_tokens
         target.rollback(target.length - (len(text) - 1))
         if drafter:
-            drafter.end_round(len(text), len(proposal), accepted)
+            drafter.end_round(len(text), len(proposal), accepted, new_tokens)
         committed = clock.mark()
         draft_seconds, verify_seconds = (
             clock.seconds(round_began, drafted),

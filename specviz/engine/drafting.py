@@ -51,7 +51,7 @@ class Drafter:
 
     def begin(self, prompt_ids: list[int], max_length: int) -> None:
         """Take in the prompt but for its last token, which belongs to the first round."""
-        self.policy.reset()
+        self.policy.begin(prompt_ids)
         self.runner.begin(max_length)
         self.runner.prefill(prompt_ids[:-1])
 
@@ -90,7 +90,7 @@ class Drafter:
             if stats.token in self.eos_ids:
                 reason = "eos"
                 break
-        yield DraftStopped(round_number, reason, tuple(proposal))
+        yield DraftStopped(round_number, reason, tuple(proposal[: self.policy.sent(len(proposal))]))
 
     def step(self, text: list[int], proposal: list[int], position: int) -> StepStats:
         """One draft step: run what the draft has not seen yet (two tokens after a fully accepted round), read once."""
@@ -107,7 +107,7 @@ class Drafter:
         """`distribution_statistics` of the draft at hidden states (n, d)."""
         return distribution_statistics(self.runner.logits(hidden))
 
-    def end_round(self, text_length: int, proposed: int, accepted: int) -> None:
-        """Roll back to what is committed. The newest committed token was not drafted, so it stays unseen."""
+    def end_round(self, text_length: int, proposed: int, accepted: int, tokens: list[int]) -> None:
+        """Roll back to what is committed; `tokens` are the round's. The newest was not drafted, so it stays unseen."""
         self.runner.rollback(max(0, self.runner.length - (text_length - 1)))
-        self.policy.end_round(proposed, accepted)
+        self.policy.end_round(proposed, accepted, tokens)

@@ -14,7 +14,10 @@ from specviz.replay.policies import StepStats
 
 @dataclass(frozen=True, slots=True)
 class DraftStep:
-    """One draft forward pass has yielded a distribution and the policy has judged its most likely token."""
+    """One draft forward pass has yielded a distribution and the policy has judged its most likely token.
+
+    A policy may still hold back tokens it proposed: `DraftStopped.proposal` has the last word.
+    """
 
     round: int
     stats: StepStats

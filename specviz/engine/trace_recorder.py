@@ -34,19 +34,19 @@ class TraceRecorder:
     def _start_round(self) -> None:
         self._drafted: list[StepStats] = []
         self._distances: list[float] = []
-        self._withheld = False
+        self._withheld = 0
         self._stop_reason = "budget"
         self._verified: Verified | None = None
 
     def observe(self, event: Event) -> None:
         """Take in the next event."""
         match event:
-            case DraftStep(stats=stats, proposed=proposed):
+            case DraftStep(stats=stats):
                 self._drafted.append(stats)
                 self._distances.append(self._policy.distance(stats) if self._policy else math.inf)
-                self._withheld = not proposed
-            case DraftStopped(reason=reason):
+            case DraftStopped(reason=reason, proposal=proposal):
                 self._stop_reason = reason
+                self._withheld = len(self._drafted) - len(proposal)
             case Verified():
                 self._verified = event
             case RoundCommitted(times=times):

@@ -11,6 +11,7 @@ from specviz.replay.policies import (
     StepStats,
     policy_from_settings,
 )
+from specviz.replay.policy_counts import PolicyReplayer
 from specviz.replay.step_function import breakpoints
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "FixedLength",
     "GridCounts",
     "Policy",
+    "PolicyReplayer",
     "RoundCounts",
     "StepStats",
     "breakpoints",

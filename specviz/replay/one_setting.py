@@ -1,6 +1,6 @@
 """One setting on one recording: the trace the engine would have made."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from specviz.replay.policies import Policy, StepStats
@@ -27,7 +27,7 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
     rounds = Rounds(recording, max_draft, max_new_tokens)
     output, margins = rounds.output, recording.target_margin.tolist()
     builder = TraceBuilder(recording.pair)
-    policy.reset()
+    policy.begin(rounds.prompt)
     start = 0
     while start < len(output):
         turn = rounds.play(start, policy)
@@ -41,7 +41,7 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
             target_margins=margins[start : turn.end],
             target_emitted=turn.end == start + turn.accepted + 1,
         )
-        policy.end_round(turn.proposed, turn.accepted)
+        policy.end_round(turn.proposed, turn.accepted, output[start : turn.end])
         start = turn.end
 
     cut = "length" if rounds.budget == max_new_tokens else "context"
@@ -69,9 +69,9 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
 class Turn(NamedTuple):
     """One round's draft phase and verification."""
 
-    drafted: list[StepStats]
+    drafted: Sequence[StepStats]
     distances: list[float]  # of the policy's decision on each step
-    withheld: bool  # the last step's token is not proposed
+    withheld: int  # steps at the end whose tokens are not proposed
     stop_reason: str
     accepted: int
     end: int  # tokens committed after the round
@@ -82,50 +82,75 @@ class Turn(NamedTuple):
 
 
 class Rounds:
-    """The rounds of one recording at one draft length and budget, from any start, under any policy."""
+    """The rounds of one recording at one draft length and budget, from any start, under any policy.
+
+    What the draft says after a start is put together once and kept, so that many policies are cheap to compare.
+    """
 
     def __init__(self, recording: Recording, max_draft: int, max_new_tokens: int | None) -> None:
         recording.check_max_draft(max_draft)
         self.budget = recording.budget(max_new_tokens)
         self.output = recording.output_ids[: self.budget].tolist()
+        self.prompt = recording.prompt_ids.tolist()
         self._max_draft = max_draft
         self._eos_ids = recording.eos_ids
         self._main = self._steps(recording, "draft")
         self._branch = self._steps(recording, "branch")
         self._offsets = recording.branch_offsets.tolist()
+        self._said: dict[int, list[StepStats]] = {}
+        # How many tokens from a start on the draft gets right in a row.
+        self.right_run = [0] * (len(self.output) + 1)
+        for position in range(len(self.output) - 1, -1, -1):
+            if self._main[position][0] == self.output[position]:
+                self.right_run[position] = self.right_run[position + 1] + 1
 
     def play(self, start: int, policy: Policy) -> Turn:
         """The round that begins when `start` output tokens are committed."""
-        drafted, distances, withheld, stop_reason = self._draft_phase(start, policy)
-        proposal = [stats.token for stats in drafted[: len(drafted) - withheld]]
-        accepted = 0
-        while accepted < len(proposal) and proposal[accepted] == self.output[start + accepted]:
-            accepted += 1
+        distances: list[float] = []
+        steps, withheld, stop_reason = self.draft_phase(start, policy, distances)
+        accepted = min(steps - withheld, self.right_run[start])
         end = min(start + accepted + 1, len(self.output))
-        return Turn(drafted, distances, withheld, stop_reason, accepted, end)
+        return Turn(self.said_after(start)[:steps], distances, withheld, stop_reason, accepted, end)
 
-    def _draft_phase(self, start: int, policy: Policy) -> tuple[list[StepStats], list[float], bool, str]:
+    def draft_phase(self, start: int, policy: Policy, distances: list[float] | None = None) -> tuple[int, int, str]:
+        """Draft steps, tokens withheld of them, and why it stopped.
+
+        Args:
+            distances: takes in how near each decision was to the other side.
+        """
         policy_limit = policy.draft_limit(self._max_draft)
         limit = min(policy_limit, self.budget - start - 1)
-        drafted, distances = [], []
-        for depth, values in zip(range(limit), self._said_after(start), strict=False):
-            stats = StepStats(depth, start + depth, *values)
+        steps = 0
+        withheld, reason = False, "max_draft" if limit == policy_limit else "budget"
+        for stats in self.said_after(start):
+            if steps >= limit:
+                break
             fails = policy.stops(stats)
-            drafted.append(stats)
-            distances.append(policy.distance(stats))
+            steps += 1
+            if distances is not None:
+                distances.append(policy.distance(stats))
             if fails:
-                return drafted, distances, policy.on_fail == "drop", policy.name
+                withheld, reason = policy.on_fail == "drop", policy.name
+                break
             if stats.token in self._eos_ids:
-                return drafted, distances, False, "eos"
-        return drafted, distances, False, "max_draft" if limit == policy_limit else "budget"
+                reason = "eos"
+                break
+        return steps, steps - policy.sent(steps - withheld), reason
 
-    def _said_after(self, start: int) -> Iterator[tuple[int, float, float, float]]:
+    def said_after(self, start: int) -> list[StepStats]:
         """What the draft says: along the output up to its first wrong token, then on its branch."""
-        for position in range(start, len(self.output)):
-            yield self._main[position]
-            if self._main[position][0] != self.output[position]:
-                yield from self._branch[self._offsets[position] : self._offsets[position + 1]]
-                return
+        if start not in self._said:
+            wrong = start + self.right_run[start]
+            steps = self._main[start : min(wrong + 1, start + self._max_draft)]
+            if wrong < len(self.output):
+                steps += self._branch[self._offsets[wrong] : self._offsets[wrong + 1]][: self._max_draft - len(steps)]
+            self._said[start] = [StepStats(depth, start + depth, *values) for depth, values in enumerate(steps)]
+        return self._said[start]
+
+    def steps_to_end(self, start: int) -> int:
+        """Draft steps from a start until the draft says end-of-sequence, that step included; else all there are."""
+        said = self.said_after(start)
+        return next((stats.depth + 1 for stats in said if stats.token in self._eos_ids), len(said))
 
     @staticmethod
     def _steps(recording: Recording, prefix: str) -> list[tuple[int, float, float, float]]:

@@ -37,7 +37,7 @@ class TraceBuilder:
         *,
         drafted: Sequence,
         distances: Sequence[float],
-        withheld: bool,
+        withheld: int,
         stop_reason: str,
         accepted: int,
         target_tokens: Sequence[int],
@@ -50,7 +50,7 @@ class TraceBuilder:
         """Append one round.
 
         Args:
-            drafted: one `StepStats` per draft step, in order; the last is not proposed if `withheld`.
+            drafted: one `StepStats` per draft step, in order; the last `withheld` of them are not proposed.
             distances: `Policy.distance` of each of those steps.
             stop_reason: why drafting ended.
             accepted: length of the accepted run.
@@ -100,7 +100,7 @@ class TraceBuilder:
         self._append(
             self._rounds,
             ROUND_COLUMNS,
-            (number, start, proposed, tested, accepted, proposed - tested, int(withheld), len(drafted), known)
+            (number, start, proposed, tested, accepted, proposed - tested, withheld, len(drafted), known)
             + (stop_reason, target_status, draft_seconds, verify_seconds, overhead_seconds),
         )
         self._start += known

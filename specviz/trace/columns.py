@@ -29,7 +29,12 @@ ROUND_COLUMNS = (
     Column("tested", INT, "tokens", "proposed tokens that the acceptance rule looked at: up to the first rejection"),
     Column("accepted", INT, "tokens", "length of the accepted run"),
     Column("discarded", INT, "tokens", "proposed tokens after the first rejection, never tested"),
-    Column("withheld", INT, "tokens", "1 if the last draft step's token was drafted but not proposed, else 0"),
+    Column(
+        "withheld",
+        INT,
+        "tokens",
+        "draft steps at the end of the draft phase whose tokens were not proposed: mostly 0 or 1",
+    ),
     Column("draft_steps", INT, "steps", "draft forward passes that gave a distribution: proposed + withheld"),
     Column("emitted", INT, "tokens", "tokens committed by the round: the accepted run and the target's token if any"),
     Column("stop_reason", TEXT, "", "what ended the draft phase: the policy's name, max_draft, eos or budget"),
