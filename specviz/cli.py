@@ -22,6 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from specviz import cli_policies
 from specviz.errors import SpecVizError
 
 console = Console(highlight=False)
@@ -52,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_record(commands)
     _add_sweep(commands)
     _add_compare(commands)
+    cli_policies.add_commands(commands, _add_pair_options)
     _add_distill(commands)
     _add_bench(commands)
     return parser
@@ -425,22 +427,11 @@ def _add_sweep(commands) -> None:
 
 def sweep(options: argparse.Namespace) -> None:
     """`sweep`: the table of a recording set."""
-    from specviz.analysis.cost_model import CostModel
     from specviz.analysis.curves import grid
     from specviz.analysis.report import describe, sweep_table, write_table
-    from specviz.trace import read_recordings
 
-    sets = [read_recordings(path) for path in options.recordings]
-    for path, recordings in zip(options.recordings, sets, strict=True):
-        if recordings.cost_model is None:
-            raise SpecVizError(f"{path} has no cost model; record it again without --no-cost-model.")
-        if recordings.cost_model != sets[0].cost_model:
-            raise SpecVizError(
-                f"{path} has another cost model than {options.recordings[0]}; sweep the files one by one."
-            )
-    cost = CostModel.from_json(sets[0].cost_model)
-    pooled = [recording for recordings in sets for recording in recordings.recordings]
-    cells = grid(pooled, cost, on_fail="keep" if options.keep else "drop")
+    recordings, cost = cli_policies.priced_sets(options.recordings)
+    cells = grid(recordings, cost, on_fail="keep" if options.keep else "drop")
     console.print(describe(cells), markup=False, soft_wrap=True)
     if options.csv:
         write_table(sweep_table(cells), options.csv)
@@ -645,6 +636,9 @@ def _add_bench(commands) -> None:
         "--speed-only", action="store_true", help="only time grids on made-up recordings; no model runs"
     )
 
+    policies = add("policies", bench_policies, 48, "every stopping policy: replay against the engine, time of an arena")
+    policies.add_argument("--pass-mode", default="fast")
+
     predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
     predict.add_argument("--pass-mode", default="fast")
     predict.add_argument("--repeats", type=int, default=1)
@@ -758,6 +752,17 @@ def bench_precision(options: argparse.Namespace) -> bool:
         _prompt_ids(options),
         _bench_pair(options),
         precisions=precisions,
+        max_new_tokens=options.max_new_tokens,
+    )
+
+
+def bench_policies(options: argparse.Namespace) -> bool:
+    from specviz.bench import policies
+
+    return policies.run(
+        _prompt_ids(options),
+        _bench_pair(options),
+        pass_mode=options.pass_mode,
         max_new_tokens=options.max_new_tokens,
     )
 

@@ -44,19 +44,22 @@ def sweep_table(cells: SpeedupGrid) -> pd.DataFrame:
     return frame.assign(**{name: getattr(cells.pair, name) for name in pair})
 
 
-def write_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a CSV, whole or not at all.
+def table_as_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV. A text cell that a spreadsheet would run as a formula gets an apostrophe in front."""
+    safe = frame.copy()
+    for name in safe.columns[[not pd.api.types.is_numeric_dtype(dtype) for dtype in safe.dtypes]]:
+        safe[name] = [f"'{cell}" if str(cell).startswith(FORMULA_STARTS) else cell for cell in safe[name]]
+    return safe.to_csv(index=False, lineterminator="\n")
 
-    A text cell that a spreadsheet would run as a formula gets an apostrophe in front.
+
+def write_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write `table_as_csv`, whole or not at all.
 
     Raises:
         SpecVizError: the file cannot be written.
     """
-    safe = frame.copy()
-    for name in safe.columns[[not pd.api.types.is_numeric_dtype(dtype) for dtype in safe.dtypes]]:
-        safe[name] = [f"'{cell}" if str(cell).startswith(FORMULA_STARTS) else cell for cell in safe[name]]
     with whole_file(Path(path)) as temporary:
-        safe.to_csv(temporary, index=False, lineterminator="\n", encoding="utf-8")
+        temporary.write_text(table_as_csv(frame), "utf-8")
 
 
 def describe(cells: SpeedupGrid) -> str:

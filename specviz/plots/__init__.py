@@ -1,6 +1,8 @@
 """Figures: data in, plotly `Figure` out.
 
 They carry no colour of text or background, so they fit a light and a dark page; the page's theme sets those.
+`policy_figures` and `calibration_figures` are imported from their own modules: they need scikit-learn, which takes a
+second to load.
 """
 
 from specviz.plots.precision_figures import reliability_figure

@@ -1,6 +1,7 @@
 """Counts of any policy, stateful ones included, without making traces."""
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -28,6 +29,14 @@ class PolicyReplayer:
 
     def __len__(self) -> int:
         return len(self.rounds)
+
+    def part(self, rows: Sequence[int]) -> "PolicyReplayer":
+        """The same for some of the recordings."""
+        part = copy(self)
+        part.recordings, part.rounds, part.prompt_tokens = (
+            [values[row] for row in rows] for values in (self.recordings, self.rounds, self.prompt_tokens)
+        )
+        return part
 
     def counts(self, policies: Policy | Iterable[Policy]) -> RoundCounts:
         """What `trace_counts(replay(recording, policy, max_draft))` counts, for each recording in turn.

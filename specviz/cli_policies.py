@@ -1,0 +1,311 @@
+"""The commands about when to stop drafting: `arena`, `calibration`, `tune`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from specviz.errors import SpecVizError
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def add_commands(commands, add_pair_options) -> None:
+    """Add the parsers of these commands.
+
+    Args:
+        add_pair_options: adds the options that say which pair, as every command has them.
+    """
+    _add_arena(commands)
+    _add_calibration(commands)
+    _add_tune(commands, add_pair_options)
+
+
+def read_sets(paths: list[Path]) -> list:
+    """The recordings of one or several sets."""
+    from specviz.trace import read_recordings
+
+    return [recording for path in paths for recording in read_recordings(path).recordings]
+
+
+def priced_sets(paths: list[Path]) -> tuple[list, object]:
+    """The recordings of one or several sets, and the cost model they share.
+
+    Raises:
+        SpecVizError: a set has none, or another than the first.
+    """
+    from specviz.analysis.cost_model import CostModel
+    from specviz.trace import read_recordings
+
+    sets = [read_recordings(path) for path in paths]
+    for path, found in zip(paths, sets, strict=True):
+        if found.cost_model is None:
+            raise SpecVizError(f"{path} has no cost model; record it again without --no-cost-model.")
+        if found.cost_model != sets[0].cost_model:
+            raise SpecVizError(f"{path} has another cost model than {paths[0]}; give the files one by one.")
+    return [recording for found in sets for recording in found.recordings], CostModel.from_json(sets[0].cost_model)
+
+
+def _pricing(recordings: list) -> dict:
+    return {"pass_mode": recordings[0].settings.get("pass_mode"), "outside": "clamp"}
+
+
+def _flags(pair, source: str | None) -> bytes | None:
+    """What the kinds of position need to know of the vocabulary; None, with a sentence, where it is not known.
+
+    Args:
+        source: where to take the tokenizer from; None tries the built-in pair's and uses it if the set is that pair's.
+    """
+    from specviz.models.sources import BUILTIN_TARGET, find_model
+    from specviz.models.token_text import TokenText
+    from specviz.replay.contexts import vocabulary_flags
+
+    try:
+        model = find_model(source or BUILTIN_TARGET)
+    except SpecVizError as error:
+        if source:
+            raise
+        errors.print(f"Without token texts there are no kinds of position: {error}", markup=False)
+        return None
+    if source is None and model.name != pair.target:
+        errors.print(
+            f"Without the tokenizer of {pair.target} there are no kinds of position; name it with --tokenizer.",
+            markup=False,
+        )
+        return None
+    return vocabulary_flags(TokenText(model.tokenizer).bytes_of, len(model.tokenizer))
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recordings", type=Path, nargs="+", metavar="FILE.parquet", help="recording sets")
+    parser.add_argument(
+        "--tokenizer", metavar="MODEL", help="hub id, folder or GGUF file whose tokenizer names the tokens"
+    )
+
+
+def _described(pair, prompts: int) -> str:
+    return (
+        f"{pair.target} ({pair.target_precision}) with {pair.draft} ({pair.draft_precision}) on {pair.device}, "
+        f"{prompts} prompt{'s' * (prompts != 1)}"
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place == 0 else "right")
+    return table
+
+
+# --- arena ---------------------------------------------------------------------------------------------------------
+
+
+def _add_arena(commands) -> None:
+    parser = commands.add_parser(
+        "arena",
+        help="every stopping policy at its best knob on a recording set, against the best possible",
+        description="Replay every stopping policy on a recording set; no model runs. Each chooses its knob, and learns "
+        "what it learns, on one half of the prompts and is judged on the other, both ways round.",
+    )
+    _add_set(parser)
+    parser.add_argument("-g", "--max-draft", type=int, help="longest draft of every policy (default: all recorded)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    parser.set_defaults(command=run_arena)
+
+
+def run_arena(options: argparse.Namespace) -> None:
+    """`arena`: the table of all policies and the result in words."""
+    from specviz.analysis.arena import arena
+    from specviz.analysis.arena_table import arena_table
+    from specviz.analysis.report import write_table
+
+    recordings, cost = priced_sets(options.recordings)
+    flags = _flags(recordings[0].pair, options.tokenizer)
+    with console.status("Replaying") as status:
+        result = arena(
+            recordings,
+            cost,
+            options.max_draft,
+            flags=flags,
+            **_pricing(recordings),
+            progress=lambda label, *_: status.update(f"Replaying: {label}"),
+        )
+    frame = arena_table(result)
+    table = _table("policy", "knob", "speedup", "95 % interval", "on own half", "of oracle", "tokens/pass", "waste")
+    for row in frame.itertuples():
+        table.add_row(
+            row.policy,
+            row.chosen,
+            f"{row.speedup:.3f}",
+            f"{row.low:.3f} to {row.high:.3f}",
+            f"{row.chosen_speedup:.3f}",
+            f"{row.captured:.0%}",
+            f"{row.tokens_per_pass:.2f}",
+            f"{row.waste:.0%}",
+        )
+    console.print(f"Predicted speedup, {_described(result.pair, len(result.plain_seconds))}", markup=False)
+    console.print(table)
+    for sentence in result.sentences:
+        console.print(sentence, markup=False, soft_wrap=True)
+    for label in result.left_out:
+        console.print(f"Left out, since token texts are unknown: {label}.", markup=False)
+    if options.csv:
+        write_table(frame, options.csv)
+        console.print(f"Table written to {options.csv}", markup=False)
+
+
+# --- calibration ---------------------------------------------------------------------------------------------------
+
+
+def _add_calibration(commands) -> None:
+    parser = commands.add_parser(
+        "calibration",
+        help="is the draft's confidence the chance that its token is accepted?",
+        description="Reliability, calibration error, Brier score and discrimination of a recording set's draft, whole "
+        "and by kind of position.",
+    )
+    _add_set(parser)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    parser.set_defaults(command=run_calibration)
+
+
+def run_calibration(options: argparse.Namespace) -> None:
+    """`calibration`: the reliability table and the scores, whole and split."""
+    from specviz.analysis import draft_calibration as draft
+    from specviz.analysis.report import write_table
+
+    recordings = read_sets(options.recordings)
+    pair = recordings[0].pair
+    flags = _flags(pair, options.tokenizer)
+    whole = draft.calibration(draft.judged(recordings))
+    diagram = _table("confidence", "tokens", "mean confidence", "accepted", "95 % interval")
+    for edges, count, confidence, rate, low, high in zip(*vars(whole.diagram).values(), strict=True):
+        diagram.add_row(
+            f"{edges[0]:.1f} to {edges[1]:.1f}",
+            str(int(count)),
+            f"{confidence:.3f}",
+            f"{rate:.3f}",
+            f"{low:.3f} to {high:.3f}",
+        )
+    console.print(f"Draft tokens, {_described(pair, whole.prompts)}", markup=False)
+    console.print(diagram)
+    parts = {"all": draft.judged(recordings)}
+    if flags is not None:
+        parts |= draft.by_kind(recordings, flags)
+    deepest = min([8, *(recording.max_draft for recording in recordings)])
+    parts |= {f"depth {depth}": tokens for depth, tokens in draft.by_depth(recordings, deepest).items()}
+    frame = draft.calibration_table({name: draft.calibration(part) for name, part in parts.items()})
+    scores = _table("tokens of", "tokens", "accepted", "confidence", "ECE", "adaptive ECE", "Brier", "ROC area")
+    for row in frame.itertuples():
+        scores.add_row(
+            row.part,
+            str(row.tokens),
+            f"{row.acceptance:.3f}",
+            f"{row.confidence:.3f}",
+            f"{row.ece:.3f}",
+            f"{row.adaptive_ece:.3f}",
+            f"{row.brier:.3f}",
+            f"{row.roc_confidence:.3f}",
+        )
+    console.print()
+    console.print(scores)
+    if options.csv:
+        write_table(frame, options.csv)
+        console.print(f"Table written to {options.csv}", markup=False)
+
+
+# --- tune ----------------------------------------------------------------------------------------------------------
+
+
+def _add_tune(commands, add_pair_options) -> None:
+    parser = commands.add_parser(
+        "tune",
+        help="choose threshold and draft length for a pair, with ready settings for other programs",
+        description="Choose threshold and draft length together, cross-validated over prompts. Give a recording set, "
+        "or a pair and prompts, which are then recorded first.",
+    )
+    parser.add_argument("recordings", type=Path, nargs="*", metavar="FILE.parquet", help="recording sets")
+    parser.add_argument("--pair", metavar="NAME", help="a pair of the catalogue, instead of --target and --draft")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="record these (default: the set of SpecViz)")
+    parser.add_argument("--out", type=Path, metavar="FILE.parquet", help="keep the recordings there")
+    parser.add_argument("-n", "--max-new-tokens", type=int, default=128, help="when recording (default 128)")
+    parser.add_argument("--pass-mode", default="fast", help="when recording: fast (default) or invariant")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report that works offline")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the choices as a table")
+    add_pair_options(parser)
+    parser.set_defaults(command=run_tune)
+
+
+def run_tune(options: argparse.Namespace) -> None:
+    """`tune`: the recommendation, what is known of it, and settings to paste."""
+    from specviz.analysis.report import write_table
+    from specviz.analysis.tuning import ready_settings, tune, tuning_table
+    from specviz.analysis.tuning_report import tuning_html
+    from specviz.plots.policy_figures import tuning_figures
+    from specviz.trace.files import whole_file
+
+    if options.recordings and (options.prompts or options.pair or options.out):
+        raise SpecVizError("Give either a recording set, or a pair and prompts to record; not both.")
+    recordings, cost = priced_sets(options.recordings or [_record(options)])
+    result = tune(recordings, cost, **_pricing(recordings))
+    console.print(f"Tuned for {_described(result.pair, result.prompts)}", markup=False)
+    table = _table("failing token", "τ", "γ", "speedup", "on new prompts", "95 % interval", "regret", "flat top, τ")
+    names = {"drop": "withheld", "keep": "proposed", "fixed": "no threshold"}
+    for choice in result.choices:
+        table.add_row(
+            names[choice.name],
+            f"{choice.threshold:.2f}",
+            str(choice.max_draft),
+            f"{choice.speedup.value:.3f}",
+            f"{choice.held_out.value:.3f}",
+            f"{choice.held_out.low:.3f} to {choice.held_out.high:.3f}",
+            f"{choice.regret:.1%}",
+            f"{choice.flat[0]:.2f} to {choice.flat[1]:.2f}",
+        )
+    console.print(table)
+    for sentence in (result.recommendation, *result.sentences):
+        console.print(sentence, markup=False, soft_wrap=True)
+    for ready in ready_settings(result):
+        console.print(f"\n{ready.program}", style="bold")
+        console.print(ready.text, markup=False, soft_wrap=True)
+        console.print(ready.note, markup=False, soft_wrap=True, style="dim")
+    if options.html:
+        pictures = [
+            figure.to_html(full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False})
+            for place, figure in enumerate(tuning_figures(result))
+        ]
+        with whole_file(options.html) as temporary:
+            temporary.write_text(tuning_html(result, pictures), "utf-8")
+        console.print(f"\nReport written to {options.html}", markup=False)
+    if options.csv:
+        write_table(tuning_table(result), options.csv)
+        console.print(f"Table written to {options.csv}", markup=False)
+
+
+def _record(options: argparse.Namespace) -> Path:
+    """Record the prompts with the pair that the options name; the file of the set."""
+    from specviz.cli import main
+
+    if not options.out:
+        raise SpecVizError("Recording takes a while: say with --out where to keep it, or give a recording set.")
+    arguments = ["record", "--out", str(options.out), "-n", str(options.max_new_tokens)]
+    arguments += ["--pass-mode", options.pass_mode, "--precision", options.precision, "--device", options.device]
+    if options.pair:
+        from specviz.models.catalogue import find_pair
+
+        chosen = find_pair(options.pair)
+        arguments += ["--target", chosen.target.source, "--draft", chosen.draft.source]
+    else:
+        arguments += ["--target", options.target, "--draft", options.draft]
+    if options.draft_precision:
+        arguments += ["--draft-precision", options.draft_precision]
+    if options.prompts:
+        arguments += ["--prompts", str(options.prompts)]
+    status = main(arguments)
+    if status not in (0, 1):  # 1: some prompts were left out, with their reasons
+        raise SystemExit(status)
+    return options.out

@@ -1,0 +1,134 @@
+"""Arena, tuning, calibration and context of a recording set, worked out once per set."""
+
+import inspect
+
+import streamlit as st
+
+from specviz.analysis import context_report
+from specviz.analysis import draft_calibration as draft
+from specviz.analysis.arena import Arena, arena
+from specviz.analysis.tuning import Tuning, tune
+from specviz.errors import SpecVizError
+from specviz.replay import POLICIES
+from specviz.replay.contexts import vocabulary_flags
+from specviz.ui.library import ShownSet, sets_on_offer
+
+
+def choose_set(key: str, fewest: int = 1, priced: bool = True) -> ShownSet | None:
+    """Let the reader choose among the sets with enough prompts; None, with a sentence, where there is none."""
+    offered = {
+        name: one for name, one in sets_on_offer().items() if len(one.members) >= fewest and (one.cost or not priced)
+    }
+    if not offered:
+        st.info(
+            f"This needs a recording set of at least {fewest} prompt{'s' * (fewest > 1)}"
+            f"{' with a cost model' * priced}: record one under Thresholds or load one under Data."
+        )
+        return None
+    name = st.selectbox("Recording set", list(offered), format_func=lambda name: offered[name].title, key=key)
+    return offered[name]
+
+
+def longest_draft(offered: ShownSet) -> int:
+    """The longest draft that every recording of the set covers and has a price for."""
+    return min(shown.longest_draft for shown in offered.members)
+
+
+def pricing(offered: ShownSet) -> dict:
+    """How pages price: in the set's own pass mode, contexts beyond the measured ones as the nearest."""
+    return {"pass_mode": offered.recordings[0].settings.get("pass_mode"), "outside": "clamp"}
+
+
+def token_flags(offered: ShownSet) -> bytes | None:
+    """What the kinds of position need to know of the tokens; None where their texts are not known."""
+    known: dict[int, bytes] = {}
+    for shown in offered.members:
+        known |= shown.tokens
+    return vocabulary_flags(lambda token: known.get(token, b""), max(known) + 1) if known else None
+
+
+def _names(offered: ShownSet) -> tuple[str, ...]:
+    return tuple(shown.name for shown in offered.members)
+
+
+def arena_of(offered: ShownSet, max_draft: int) -> Arena:
+    """Every policy on this set.
+
+    Raises:
+        SpecVizError: see `arena`.
+    """
+    return _arena(offered, _names(offered), max_draft)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Replaying every policy")
+def _arena(_offered: ShownSet, names: tuple[str, ...], max_draft: int) -> Arena:
+    return arena(_offered.recordings, _offered.cost, max_draft, flags=token_flags(_offered), **pricing(_offered))
+
+
+def tuning_of(offered: ShownSet) -> Tuning:
+    """The best settings of this set.
+
+    Raises:
+        SpecVizError: see `tune`.
+    """
+    return _tuning(offered, _names(offered))
+
+
+@st.cache_resource(max_entries=16, show_spinner="Replaying the grid")
+def _tuning(_offered: ShownSet, names: tuple[str, ...]) -> Tuning:
+    return tune(_offered.recordings, _offered.cost, **pricing(_offered))
+
+
+def calibrations_of(offered: ShownSet, split: str) -> dict[str, draft.Calibration]:
+    """Calibration of the whole set under the name "all", and of its parts by `depth`, `kind` or `precision`."""
+    return _calibrations(offered, _names(offered), split)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _calibrations(_offered: ShownSet, names: tuple[str, ...], split: str) -> dict[str, draft.Calibration]:
+    recordings = _offered.recordings
+    parts = {"all": draft.judged(recordings)}
+    if split == "depth":
+        by_depth = draft.by_depth(recordings, min(8, longest_draft(_offered)))
+        parts |= {f"depth {depth}": tokens for depth, tokens in by_depth.items()}
+    elif split == "kind":
+        flags = token_flags(_offered)
+        parts |= {} if flags is None else draft.by_kind(recordings, flags)
+    else:
+        parts |= draft.by_precision({one.title: one.recordings for one in sets_on_offer().values()})
+    return {name: draft.calibration(part) for name, part in parts.items() if len(part) >= draft.FEWEST or name == "all"}
+
+
+@st.cache_resource(max_entries=16, show_spinner="Replaying under each map")
+def _recalibration(_offered: ShownSet, names: tuple[str, ...], max_draft: int):
+    found = draft.recalibrate(_offered.recordings)
+    curves = draft.mapped_curves(
+        _offered.recordings, _offered.cost, max_draft, found.maps, resamples=200, **pricing(_offered)
+    )
+    return found, curves
+
+
+def recalibration_of(offered: ShownSet, max_draft: int):
+    """What calibrating on one half does on the other, and the speedup curves under each map.
+
+    Raises:
+        SpecVizError: the set has one prompt only.
+    """
+    return _recalibration(offered, _names(offered), max_draft)
+
+
+def stretches_of(shown, max_draft: int) -> list[context_report.Stretch]:
+    """The predictable and uncertain stretches of one recording.
+
+    Raises:
+        SpecVizError: it has no cost model.
+    """
+    if shown.cost is None:
+        raise SpecVizError("This recording has no cost model, so no draft length can be recommended; choose another.")
+    pass_mode = shown.recording.settings.get("pass_mode")
+    return context_report.stretches(shown.recording, shown.cost, max_draft, pass_mode=pass_mode, outside="clamp")
+
+
+def policy_descriptions() -> dict[str, str]:
+    """Name of every policy and what it does, as its class says."""
+    return {name: inspect.getdoc(policy).split("Args:")[0].strip() for name, policy in POLICIES.items()}

@@ -1,0 +1,119 @@
+"""The pages about stopping policies, calibration, context and tuning, on the gallery, without a model."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from sample_recordings import sample_recording, write_sample_gallery
+from streamlit.testing.v1 import AppTest
+
+from specviz.ui import judging
+from specviz.ui.library import ShownSet
+from specviz.ui.shown import Shown
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["pages/arena.py", "pages/calibration.py", "pages/context.py", "pages/tuning.py"]
+
+
+@pytest.fixture(params=["committed", "made up"])
+def gallery(request, tmp_path, monkeypatch):
+    """The gallery as it comes, and one with hostile tokens."""
+    if request.param == "made up":
+        write_sample_gallery(tmp_path, tokens=48)
+        monkeypatch.setenv("SPECVIZ_GALLERY", str(tmp_path))
+    st.cache_resource.clear()
+    return request.param
+
+
+def open_page(path):
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=400)
+    app.run()
+    return app.switch_page(path).run()
+
+
+def texts(app):
+    return " ".join(text.value for text in app.text)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_shows_the_gallery_at_once(path, gallery):
+    app = open_page(path)
+    assert not app.exception
+    assert not app.error and not app.info
+    assert app.title and app.dataframe and app.get("plotly_chart")
+    assert "nan" not in texts(app)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_says_what_it_needs_without_a_gallery(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECVIZ_GALLERY", str(tmp_path))
+    st.cache_resource.clear()
+    app = open_page(path)
+    assert not app.exception
+    assert "recording set" in app.info[0].value
+
+
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    write_sample_gallery(tmp_path, tokens=48)
+    monkeypatch.setenv("SPECVIZ_GALLERY", str(tmp_path))
+    st.cache_resource.clear()
+
+
+def test_the_arena_answers_to_the_longest_draft(made_up):
+    app = open_page(PAGES[0])
+    before = app.dataframe[0].value["speedup"].tolist()
+    app.slider(key="arena-gamma").set_value(2).run()
+    assert not app.exception
+    assert app.dataframe[0].value["speedup"].tolist() != before
+    app.selectbox(key="arena-policy").set_value("AdaEDL").run()
+    assert not app.exception
+
+
+def test_the_calibration_page_answers_to_the_threshold_and_to_the_split(made_up):
+    app = open_page(PAGES[1])
+    before = texts(app)
+    app.slider(key="calibration-tau").set_value(0.9).run()
+    assert "τ = 0.90 lets" in texts(app) and texts(app) != before
+    for split in ("Depth in the draft", "Precision"):
+        app.segmented_control(key="split").set_value(split).run()
+        assert not app.exception
+        assert len(app.dataframe[0].value) > 1
+    app.slider(key="calibration-tau").set_value(1.0).run()
+    assert "so nothing is proposed" in texts(app)
+
+
+def test_the_context_page_groups_in_every_way_and_shades_by_either_model(made_up):
+    app = open_page(PAGES[2])
+    for group in ("Place in the sentence", "Category of prompt"):
+        app.segmented_control(key="group").set_value(group).run()
+        assert not app.exception
+    app.segmented_control(key="shade").set_value("target").run()
+    app.selectbox(key="context-member").set_value(1).run()
+    assert not app.exception
+
+
+def test_the_tuning_page_recommends_and_gives_settings(made_up):
+    app = open_page(PAGES[3])
+    assert "draft length" in texts(app) or "Do not speculate" in texts(app)
+    assert [code.language for code in app.code] == ["python", "bash", "bash"]
+
+
+def test_a_set_without_token_texts_still_works(made_up):
+    members = tuple(
+        Shown(f"bare:{seed}", "bare", sample_recording(48, seed), judging.sets_on_offer()["gallery"].cost, {})
+        for seed in range(3)
+    )
+    offered = ShownSet("bare", members)
+    assert judging.token_flags(offered) is None
+    assert "By context" in judging.arena_of(offered, 4).left_out
+    assert set(judging.calibrations_of(offered, "kind")) == {"all"}
+
+
+def test_these_pages_reach_no_torch():
+
+    code = "import sys\nimport specviz.ui.judging, specviz.ui.shaded_text, specviz.plots.policy_figures\n"
+    code += "import specviz.plots.calibration_figures\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
