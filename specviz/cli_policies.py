@@ -95,9 +95,9 @@ def _described(pair, prompts: int) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place == 0 else "right")
+        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=place == 0)
     return table
 
 
@@ -135,13 +135,13 @@ def run_arena(options: argparse.Namespace) -> None:
             progress=lambda label, *_: status.update(f"Replaying: {label}"),
         )
     frame = arena_table(result)
-    table = _table("policy", "knob", "speedup", "95 % interval", "on own half", "of oracle", "tokens/pass", "waste")
+    table = _table("policy", "knob", "speedup", "95 %", "chosen", "oracle", "t/pass", "waste")
     for row in frame.itertuples():
         table.add_row(
             row.policy,
-            row.chosen,
+            row.chosen.replace(" ", ""),
             f"{row.speedup:.3f}",
-            f"{row.low:.3f} to {row.high:.3f}",
+            f"{row.low:.2f}–{row.high:.2f}",
             f"{row.chosen_speedup:.3f}",
             f"{row.captured:.0%}",
             f"{row.tokens_per_pass:.2f}",
@@ -149,6 +149,12 @@ def run_arena(options: argparse.Namespace) -> None:
         )
     console.print(f"Predicted speedup, {_described(result.pair, len(result.plain_seconds))}", markup=False)
     console.print(table)
+    console.print(
+        "speedup: on prompts that did not choose the knob, with its interval over prompts; chosen: on those that did; "
+        "oracle: share of the optimal oracle's gain; t/pass: tokens per target pass; waste: share of draft steps whose "
+        "token was not accepted",
+        style="dim",
+    )
     for sentence in result.sentences:
         console.print(sentence, markup=False, soft_wrap=True)
     for label in result.left_out:

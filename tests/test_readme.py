@@ -17,7 +17,7 @@ def test_every_column_is_documented_as_it_is():
 
 
 def test_the_commands_it_names_exist():
-    for command in ("run", "record", "sweep", "compare", "distill", "bench"):
+    for command in ("run", "record", "sweep", "compare", "tune", "arena", "calibration", "distill", "bench"):
         assert f"python -m specviz {command}" in README
         done = subprocess.run([sys.executable, "-m", "specviz", command, "--help"], cwd=ROOT, capture_output=True)
         assert done.returncode == 0

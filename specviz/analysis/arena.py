@@ -149,8 +149,8 @@ class Arena:
         names = " and ".join(f"{entry.label} ({entry.captured.value:.0%})" for entry in better or derived)
         if better:
             lines.append(
-                f"Of the oracle's gain, {names} captures at least as much as the best tuned threshold "
-                f"({threshold.label}, {threshold.captured.value:.0%})."
+                f"Of the oracle's gain, {names} capture{'s' * (len(better) == 1)} at least as much as the best tuned "
+                f"threshold ({threshold.label}, {threshold.captured.value:.0%})."
             )
         else:
             lines.append(
