@@ -5,7 +5,9 @@ import streamlit as st
 from specviz.errors import SpecVizError
 from specviz.trace import ROUND_COLUMNS, STEP_COLUMNS
 from specviz.ui import query
+from specviz.ui.charts import IMAGE_FORMAT, IMAGE_FORMATS
 from specviz.ui.library import (
+    MOST_UPLOAD_MB,
     TRACE_FILES,
     add_upload,
     read_trace_upload,
@@ -44,6 +46,18 @@ def tables(trace, texts) -> None:
     described = {column.name: st.column_config.Column(help=column.meaning) for column in columns}
     st.dataframe(frame, hide_index=True, height=TABLE_HEIGHT, column_config=described, key="frame")
     st.caption(f"{len(frame)} rows. Click a column's head to sort; hover over it for its meaning.")
+
+
+def image_format() -> None:
+    """Ask for the format of single figures."""
+    chosen = st.segmented_control(
+        "Single figures are saved by the camera above each chart, as",
+        IMAGE_FORMATS,
+        default=st.session_state.get(IMAGE_FORMAT, IMAGE_FORMATS[0]),
+        required=True,
+        key="image-choice",
+    )
+    st.session_state[IMAGE_FORMAT] = chosen
 
 
 st.title("Data")
@@ -94,14 +108,19 @@ if offered:
             width="stretch",
             on_click="ignore",
         )
-        st.caption("Single figures: the camera above a chart on the Explore page saves it as SVG.")
+        image_format()
     except SpecVizError as error:
         problem("This setting cannot be replayed.", error)
 else:
     st.info("There is nothing yet: load a recording set below, or record a prompt on the Explore page.")
 
 st.subheader("Load a recording set")
-upload = st.file_uploader("A Parquet file made by `record` or saved above", type="parquet", key="upload-set")
+upload = st.file_uploader(
+    f"A Parquet file made by `record` or saved above, at most {MOST_UPLOAD_MB} MB",
+    type="parquet",
+    key="upload-set",
+    max_upload_size=MOST_UPLOAD_MB,
+)
 if upload is not None and st.session_state.get("taken-upload") != upload.file_id:
     try:
         add_upload(upload.name, upload.getvalue())
@@ -114,10 +133,11 @@ elif upload is not None:
 
 st.subheader("Look at a trace")
 files = st.file_uploader(
-    f"A zip file with {', '.join(TRACE_FILES)}, or the three files",
+    f"A zip file with {', '.join(TRACE_FILES)}, or the three files, at most {MOST_UPLOAD_MB} MB each",
     type=["zip", "csv", "json"],
     accept_multiple_files=True,
     key="upload-trace",
+    max_upload_size=MOST_UPLOAD_MB,
 )
 if files:
     try:

@@ -6,14 +6,23 @@ from specviz.errors import SpecVizError
 from specviz.ui import query
 from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
-from specviz.ui.library import gallery_recording
+from specviz.ui.library import ShownSet, gallery_recording, own_sets
 from specviz.ui.live_panel import live_panel, settled
 from specviz.ui.messages import problem
 from specviz.ui.own_prompt import finished_run, prompt_form, watch_run
 from specviz.ui.shown import Shown
+from specviz.ui.sweeps import measured_points
 
 PANEL = "live-panel"
-GALLERY, OWN = "From the gallery", "Your own prompt"
+GALLERY, OWN, LOADED = "From the gallery", "Your own prompt", "Loaded sets"
+
+
+def measured_marks(shown: Shown, max_draft: int) -> list[dict]:
+    """Points measured on this recording at this draft length, as the panel takes them."""
+    points = [point for point in measured_points(ShownSet("", (shown,))) if point.max_draft == max_draft]
+    return [
+        {"tau": p.threshold, "speedup": p.speedup.value, "low": p.speedup.low, "high": p.speedup.high} for p in points
+    ]
 
 
 @st.fragment
@@ -29,7 +38,7 @@ def panel(shown: Shown) -> None:
         tau=first,
         longest_draft=shown.longest_draft,
         about=shown.about(),
-        measured=shown.measured,
+        measured=measured_marks(shown, max_draft),
     )
     query.put_into_link(tau=tau, gamma=max_draft)
     trace_charts(shown, tau, max_draft)
@@ -56,6 +65,21 @@ def gallery() -> Shown | None:
     return gallery_recording(name)
 
 
+def loaded() -> Shown | None:
+    """A recording of a set that this session recorded or uploaded."""
+    sets = own_sets()
+    if not sets:
+        st.info("Load a recording set on the Data page, or record one on the Thresholds page.")
+        return None
+    left, right = st.columns([2, 3], gap="large")
+    name = left.selectbox("Set", list(sets), format_func=lambda name: sets[name].title, key="loaded-set")
+    members = sets[name].members
+    place = right.selectbox(
+        "Recording", range(len(members)), format_func=lambda place: members[place].title[:80], key=f"loaded-{name}"
+    )
+    return members[place]
+
+
 st.title("What if the draft had to be surer?")
 st.caption(
     "A small draft model guesses ahead, a large target model checks the guesses in one pass. "
@@ -63,7 +87,7 @@ st.caption(
 )
 source = st.segmented_control(
     "What to look at",
-    [GALLERY, OWN],
+    [GALLERY, OWN, LOADED],
     default=OWN if "run" in st.query_params else GALLERY,
     required=True,
     key="source",
@@ -74,6 +98,8 @@ try:
         prompt_form()
         watch_run()
         shown = finished_run()
+    elif source == LOADED:
+        shown = loaded()
     else:
         shown = gallery()
     if shown:

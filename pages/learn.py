@@ -53,12 +53,12 @@ st.markdown(
     "takes most of the time. A pass over five tokens reads the weights once as well, so it takes hardly longer than a "
     "pass over one. Whoever could *guess* the next tokens could have them all checked for the price of one."
 )
-if shown.cost is not None and len(pass_times(shown.cost, pass_mode)[0]) > 1:
+if shown.cost is not None:
 
     @st.fragment
     def checking() -> None:
         widths, milliseconds = pass_times(shown.cost, pass_mode)
-        tokens = st.slider("Tokens in one pass", 1, int(widths[-1]), 5, key="lesson-width")
+        tokens = st.slider("Tokens in one pass", 1, int(widths[-1]), min(5, int(widths[-1])), key="lesson-width")
         chart(pass_time_figure(shown.cost, pass_mode, tokens), "lesson-passes", 340)
         taken = float(np.interp(tokens, widths, milliseconds))
         st.text(

@@ -62,7 +62,7 @@ try:
     curves, first = chosen_curves(offered)
     if curves:
         tau = query.tau_from_link()
-        points = measured_points(first.title)
+        points = measured_points(first)
         query.put_into_link(tau=tau)
         chart(speedup_figure(curves, points, threshold=tau), "speedup-figure", 460)
         measure_form(first, tau, next(iter(curves.values())).max_draft)

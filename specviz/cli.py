@@ -366,7 +366,8 @@ def record(options: argparse.Namespace) -> int:
     from specviz.engine.calibration import calibrate
     from specviz.engine.engine import DEFAULT_MAX_DRAFT, Engine
     from specviz.engine.record_many import record_many
-    from specviz.trace import write_recordings
+    from specviz.models.token_text import TokenText
+    from specviz.trace import used_tokens, write_recordings
 
     prompts = load_prompts(options.prompts) if options.prompts else default_prompts()
     engine = Engine(
@@ -402,7 +403,9 @@ def record(options: argparse.Namespace) -> int:
                 progress=lambda stage, share: report(stage, share, 1.0),
             )
             recordings = recordings.with_cost_model(cost_model(samples).to_json())
-    write_recordings(recordings, options.out)
+    bytes_of = TokenText(engine.pair.tokenizer).bytes_of
+    tokens = {token: bytes_of(token) for token in used_tokens(recordings.recordings)}
+    write_recordings(recordings.with_tokens(tokens), options.out)
     shutil.rmtree(_parts_folder(options.out), ignore_errors=True)
     console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
     return 1 if made.failures else 0

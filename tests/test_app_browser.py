@@ -1,29 +1,32 @@
 """The app in a real Chromium. Run alone with `pytest -m browser`, left out with `-m "not browser"`."""
 
 import re
-import shutil
 import time
 import zipfile
-from pathlib import Path
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from sample_recordings import sample_recording, write_sample_gallery
+from conftest import PATIENCE, PRECISIONS
+from sample_recordings import PAIR, sample_recording, sample_words
 
 from specviz.analysis.precision_files import read_comparison
 from specviz.replay import ConfidenceThreshold, replay
-from specviz.trace import read_trace_csv
+from specviz.trace import RecordingSet, read_trace_csv, write_recordings
 from specviz.ui.precision_panel import pack_lines
-from specviz.ui.screenshots import CHROMIUM_FLAGS, running_app
+from specviz.ui.token_texts import display_text
 
-PRECISIONS = Path(__file__).parent.parent / "specviz" / "ui" / "gallery" / "precisions"
 pytestmark = pytest.mark.browser
-PATIENCE = 120_000  # ms; slow machines may take their time, nothing here is timed
 
-# What the panel shows in its rounds reading: every token's status in order, and the rounds they belong to.
+# What the panel shows. In its rounds reading: every token's status in order, the rounds they belong to, and how far
+# below the last pixel in view the rows go that are drawn. In its text reading: the status of every output token.
 READ_PANEL = """(root) => ({
   tau: Number(root.dataset.tau), gamma: Number(root.dataset.gamma),
   starts: [...root.querySelectorAll('.strip.rounds .round')].map((row) => Number(row.dataset.start)),
   statuses: [...root.querySelectorAll('.strip.rounds [data-status]')].map((token) => token.dataset.status),
+  text: [...root.querySelectorAll('.strip.text .tk')].map((token) => token.dataset.status),
+  shade: root.querySelector('.strip.rounds .rest').getBoundingClientRect().top
+    - root.querySelector('.strip.rounds').getBoundingClientRect().bottom,
 })"""
 
 
@@ -40,68 +43,30 @@ def wait_until(page, condition):
     return shown
 
 
-@pytest.fixture(scope="module")
-def gallery(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gallery")
-    write_sample_gallery(folder, tokens=128)
-    shutil.copytree(PRECISIONS, folder / "precisions")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(gallery):
-    """The address of the app with the made-up gallery."""
-    with running_app(SPECVIZ_GALLERY=str(gallery), OMP_NUM_THREADS="1") as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs `pip install playwright`")
-    with playwright.sync_playwright() as driver:
-        try:
-            chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
-        except playwright.Error as error:
-            pytest.skip(
-                f"no Chromium: install one, or run `playwright install chromium` ({str(error).splitlines()[0]})"
-            )
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(PATIENCE)
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-    outside = []
-    page.on(
-        "request",
-        lambda r: outside.append(r.url) if not re.match(r"(https?|wss?)://localhost|blob:|data:", r.url) else None,
-    )
-    yield page
-    assert problems == []
-    assert outside == []
-    page.close()
-
-
 def open_panel(page, address):
     page.goto(address)
     page.wait_for_selector(".panel[data-tau]")
     return page.locator(".slider").bounding_box()
 
 
-def expected(tau, gamma, tokens=128):
-    trace = replay(sample_recording(tokens, 0, 0.85), ConfidenceThreshold(tau), gamma)
+def replayed(tau, gamma, tokens=128):
+    return replay(sample_recording(tokens, 0, 0.85), ConfidenceThreshold(tau), gamma)
+
+
+def expected(tau, gamma):
+    trace = replayed(tau, gamma)
     return trace.rounds["start"].tolist(), trace.steps["status"].tolist()
 
 
+def committed_statuses(trace):
+    return trace.steps["status"][np.isin(trace.steps["status"], ("accepted", "correction", "bonus"))].tolist()
+
+
 @pytest.mark.parametrize("gamma", [3, 8])
-def test_during_a_drag_the_statuses_on_screen_are_those_of_the_replay(page, server, gamma):
+@pytest.mark.parametrize("reading", ["text", "rounds"])
+def test_during_a_drag_the_statuses_on_screen_are_those_of_the_replay(page, server, gamma, reading):
     box = open_panel(page, f"{server}/?item=ocean&tau=0.3&gamma={gamma}")
-    page.click("button[data-reading=rounds]")
+    page.click(f"button[data-reading={reading}]")
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.3 * box["width"], middle)
     page.mouse.down()
@@ -111,14 +76,131 @@ def test_during_a_drag_the_statuses_on_screen_are_those_of_the_replay(page, serv
         screen = wait_until(page, lambda shown: abs(shown["tau"] - stop) < 0.01)  # noqa: B023
         assert screen["gamma"] == gamma
         starts, statuses = expected(screen["tau"], gamma)
-        assert screen["starts"] == starts
-        assert screen["statuses"] == statuses
+        if reading == "text":
+            assert screen["text"] == committed_statuses(replayed(screen["tau"], gamma))
+        else:
+            drawn = len(screen["starts"])
+            assert drawn == len(starts) or screen["shade"] > 0  # what is not drawn is out of view
+            assert screen["starts"] == starts[:drawn]
+            assert screen["statuses"] == statuses[: len(screen["statuses"])]
+            assert len(screen["statuses"]) == (replayed(screen["tau"], gamma).steps["round"] < drawn).sum()
         seen.add(tuple(statuses))
     assert len(seen) == 5
     page.mouse.up()
     # Let go: the address and the charts follow.
     page.wait_for_url(re.compile(rf"tau={screen['tau']:.9g}"))
     page.get_by_text(f"at τ = {screen['tau']:.3f} and γ = {gamma}").wait_for()
+
+
+def test_scrolling_draws_the_other_rounds(page, server):
+    open_panel(page, f"{server}/?item=ocean&tau=0.5&gamma=5")
+    page.click("button[data-reading=rounds]")
+    strip = page.locator(".strip.rounds")
+    starts, statuses = expected(0.5, 5)
+    assert len(read_panel(page)["starts"]) < len(starts)
+    for _ in range(60):
+        strip.evaluate("(node) => { node.scrollTop = node.scrollHeight; }")
+        page.wait_for_timeout(50)
+        if len(read_panel(page)["starts"]) == len(starts):
+            break
+    screen = read_panel(page)
+    assert (screen["starts"], screen["statuses"]) == (starts, statuses)
+
+
+def test_ghosts_are_the_drafted_tokens_that_did_not_make_it(page, server):
+    open_panel(page, f"{server}/?item=ocean&tau=0.5&gamma=5")
+    page.check(".ghost-switch input")
+    page.locator(".strip.text .ghost").first.wait_for()
+    strip, trace = page.locator(".strip.text"), replayed(0.5, 5)
+    strip.evaluate("(node) => { node.style.maxHeight = 'none'; }")  # all of it in view
+    wanted = [status for status in trace.steps["status"] if status in ("rejected", "discarded", "withheld")]
+    page.wait_for_function(
+        "([strip, number]) => strip.querySelectorAll('.ghost').length === number",
+        arg=[strip.element_handle(), len(wanted)],
+    )
+    assert strip.locator(".ghost").evaluate_all("(all) => all.map((node) => node.dataset.status)") == wanted
+
+
+def test_play_drafts_verifies_judges_and_commits_round_by_round(page, server):
+    open_panel(page, f"{server}/?item=ocean&tau=0.4&gamma=5")
+    rounds = replayed(0.4, 5).rounds
+    page.locator(".stage-title").evaluate(
+        """(title) => {
+          window.said = [];
+          const look = () => { if (window.said.at(-1) !== title.textContent) window.said.push(title.textContent); };
+          new MutationObserver(look).observe(title, { childList: true, characterData: true, subtree: true });
+        }"""
+    )
+    page.locator(".pace select").select_option("10")
+    page.get_by_role("button", name="play").click()
+    page.wait_for_function("() => window.said.some((words) => words.startsWith('Round 4 of'))")
+    page.get_by_role("button", name="pause").click()
+    said = page.evaluate("() => window.said")
+    number = len(rounds["round"])
+    for row in range(3):
+        proposed, accepted, emitted = (int(rounds[name][row]) for name in ("proposed", "accepted", "emitted"))
+        tokens = "1 token" if proposed == 1 else f"{proposed} tokens"
+        head = f"Round {row + 1} of {number}: "
+        assert said[4 * row : 4 * row + 4] == [
+            f"{head}the draft proposes",
+            f"{head}one pass of the target checks {tokens}",
+            f"{head}{accepted} of {proposed} accepted" if proposed else f"{head}nothing was proposed",
+            f"{head}{emitted} committed",
+        ]
+    # Paused: nothing moves, and what is not committed yet is not shown.
+    title = page.locator(".stage-title").inner_text()
+    page.wait_for_timeout(700)
+    assert page.locator(".stage-title").inner_text() == title
+    later = page.locator(".strip.text .tk.later").count()
+    at = int(re.match(r"Round (\d+)", title).group(1)) - 1
+    assert 128 - later in (rounds["start"][at], rounds["start"][at] + rounds["emitted"][at])
+    # It goes on where it stood; the whole text comes back on demand.
+    page.get_by_role("button", name="play").click()
+    page.wait_for_function(f"() => window.said.at(-1).startsWith('Round {at + 2} of')")
+    page.get_by_role("button", name="whole text").click()
+    page.locator(".stage").wait_for(state="hidden")
+    assert page.locator(".strip.text .tk.later").count() == 0
+
+
+def test_an_uploaded_set_can_be_explored_and_a_foreign_file_is_refused(page, server, tmp_path):
+    words = sample_words()
+    pair = replace(PAIR, target="somebody's target")  # its tokens' texts are in the file alone
+    recording = replace(sample_recording(64, 5, prompt="mine <b>&</b> =1+1"), pair=pair)
+    tokens = {token: f"{word.strip()}@".encode() for token, word in enumerate(words)}
+    good, foreign = tmp_path / "mine.parquet", tmp_path / "foreign.parquet"
+    write_recordings(RecordingSet([recording], tokens=tokens), good)
+    content = bytearray(good.read_bytes())
+    content[len(content) // 2] ^= 1
+    foreign.write_bytes(content)
+    page.goto(f"{server}/data")
+    chooser = page.locator("input[type=file]").first
+    chooser.set_input_files(foreign)
+    page.get_by_text("This file cannot be used.").wait_for()
+    page.get_by_text("damaged or no recording set; record it again or choose another file.").wait_for()
+    chooser.set_input_files(good)
+    page.get_by_text("It is on offer above and on the other pages").wait_for()
+    page.get_by_role("link", name="Explore").click()
+    page.get_by_text("Loaded sets").click()
+    page.locator(".prompt-text", has_text="mine <b>&</b> =1+1").wait_for()
+    shown = page.locator(".strip.text .tk").all_inner_texts()
+    assert [text.strip() for text in shown] == [
+        display_text(tokens[token]).strip() for token in recording.output_ids.tolist()
+    ]
+
+
+@pytest.mark.parametrize(("format", "begin"), [("SVG", b"<svg"), ("PNG", b"\x89PNG\r\n\x1a\n")])
+def test_the_camera_saves_a_figure(page, server, format, begin):
+    page.goto(f"{server}/data")
+    page.get_by_role("radio", name=format).click()
+    page.get_by_role("link", name="Explore").click()
+    figure = page.locator("[data-testid=stPlotlyChart]").first
+    figure.locator(".main-svg").first.wait_for()
+    figure.hover()
+    with page.expect_download() as download:
+        figure.locator(".modebar-btn[data-title*=ownload]").click()
+    with open(download.value.path(), "rb") as file:
+        assert file.read(8).startswith(begin)
+    assert download.value.suggested_filename == f"specviz.{format.lower()}"
 
 
 def test_text_from_models_and_prompts_stays_text(page, server):

@@ -20,8 +20,14 @@ from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold
 from specviz.replay import replay as replay_recording
-from specviz.trace import read_recordings, read_trace_csv, trace_differences, write_recordings
-from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
+from specviz.trace import (
+    read_recordings,
+    read_trace_csv,
+    tokens_from_json,
+    tokens_to_json,
+    trace_differences,
+    write_recordings,
+)
 from specviz.ui import library, token_texts
 from specviz.ui.gallery import list_items, load_item
 from specviz.ui.report import html_report

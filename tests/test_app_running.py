@@ -1,15 +1,23 @@
 """What the workshop's worker does with a real, tiny pair."""
 
+import time
+from pathlib import Path
+
 import pytest
+from streamlit.testing.v1 import AppTest
 from tiny_models import save_pair
 
 from specviz.analysis import predict
 from specviz.analysis.prompts import Prompt
+from specviz.errors import SpecVizError
+from specviz.models.builtin import prepare_target
 from specviz.replay import ConfidenceThreshold, replay
+from specviz.trace import used_tokens
 from specviz.ui.requests import MeasureRequest, PairChoice, RaceRequest, RunRequest, SweepRequest
 from specviz.ui.running import load_running_pair
-from specviz.ui.token_texts import display_text, used_tokens
+from specviz.ui.token_texts import display_text
 
+ROOT = Path(__file__).parent.parent
 TOKENS = 24
 
 
@@ -78,3 +86,33 @@ def test_a_measured_point_has_its_setting(pair, choice):
     point = pair.measure(MeasureRequest(choice, ("the cat", "a dog"), 12, 0.4, 3), go_on, quiet)
     assert (point.threshold, point.max_draft, point.prompts) == (0.4, 3, 2)
     assert point.speedup.value > 0
+
+
+@pytest.mark.slow
+def test_own_prompt_on_the_built_in_pair_to_the_panel_and_stopped_while_its_costs_are_measured():
+    try:
+        prepare_target()
+    except SpecVizError as error:
+        pytest.skip(f"needs the built-in pair: {error}")
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300).run()
+    app.segmented_control(key="source").set_value("Your own prompt").run()
+    app.text_area(key="own-text").set_value("Name three colours.").run()
+    app.number_input(key="own-tokens").set_value(6).run()
+    app.button(key="own-run").click().run()
+    deadline = time.monotonic() + 400
+    while not any("The same run" in head.value for head in app.subheader):
+        assert time.monotonic() < deadline and not app.exception and not app.error
+        time.sleep(0.5)
+        app.run()
+    stop = [button for button in app.button if button.key == "own-stop"]
+    if stop:  # its pass times are still being measured
+        stop[0].click().run()
+        while [button for button in app.button if button.key == "own-stop"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+            app.run()
+        assert any("What was there by then is kept" in info.value for info in app.info)
+    assert any("The same run" in head.value for head in app.subheader)
+    assert not app.exception
+    for page in ("pages/race.py", "pages/thresholds.py", "pages/data.py"):
+        assert not app.switch_page(page).run().exception

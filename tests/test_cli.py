@@ -5,7 +5,7 @@ import pytest
 import tiny_models
 
 from specviz import cli
-from specviz.trace import read_recordings, read_trace_csv
+from specviz.trace import read_recordings, read_trace_csv, used_tokens
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,7 @@ def test_record_then_sweep(pair, tmp_path, capsys):
     recordings = read_recordings(out)
     assert [r.prompt for r in recordings.recordings] == ["the cat", "the dog sat"]
     assert recordings.cost_model is not None
+    assert set(used_tokens(recordings.recordings)) == set(recordings.tokens)
     assert not list(tmp_path.glob("*.parts"))
     status, printed, _ = run(["sweep", str(out), "--csv", str(tmp_path / "sweep.csv")], capsys)
     assert status == 0 and "Best here" in printed

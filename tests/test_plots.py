@@ -96,18 +96,19 @@ def test_timeline_spans_touch_and_add_up(trace):
     times = round_times(trace, COST, pass_mode="fast")
     figure = timeline_figure(trace, times)
     draft, target = named(figure, "draft"), named(figure, "target")
-    start, length = (
-        {lane.name: np.asarray(getattr(lane, name), float) for lane in figure.data} for name in ("base", "x")
-    )
-    end = {name: start[name] + length[name] for name in start}
-    np.testing.assert_allclose(length["draft"], times.draft * 1e3)
+    # A span is a rectangle: start, start, end, end, gap.
+    corners = {lane.name: np.asarray(lane.x, float).reshape(-1, 5) for lane in figure.data}
+    assert all(np.isnan(spans[:, 4]).all() for spans in corners.values())
+    start = {name: spans[:, 0] for name, spans in corners.items()}
+    end = {name: spans[:, 2] for name, spans in corners.items()}
+    np.testing.assert_allclose(end["draft"] - start["draft"], times.draft * 1e3)
     np.testing.assert_allclose(start["target"], end["draft"])
     np.testing.assert_allclose(start["overhead"], end["target"])
     np.testing.assert_allclose(start["draft"][1:], end["overhead"][:-1])
     assert end["overhead"][-1] == pytest.approx(predict(trace, COST, pass_mode="fast").seconds * 1e3)
-    assert draft.marker.color != target.marker.color
+    assert draft.fillcolor != target.fillcolor
     measured = replace(times, origin="measured")
-    assert draft.marker.pattern.shape and not timeline_figure(trace, measured).data[0].marker.pattern.shape
+    assert draft.fillpattern.shape and not timeline_figure(trace, measured).data[0].fillpattern.shape
 
 
 def test_run_lengths(trace):

@@ -167,6 +167,26 @@ def test_recordings_round_trip_to_the_bit(tmp_path):
     assert trace_differences(replay(read.recordings[0], policy, 4), replay(written.recordings[0], policy, 4)) == []
 
 
+def test_token_bytes_come_back_as_they_were(tmp_path):
+    tokens = {0: b"", 3: " =1+1 é\n".encode(), 70000: b"\xf0\x9f", 5: "\u202e<b>".encode()}
+    written = RecordingSet(make_recordings(2)).with_tokens(tokens)
+    write_recordings(written, tmp_path / "set.parquet")
+    read = read_recordings(tmp_path / "set.parquet")
+    assert read.tokens == tokens
+    assert read == RecordingSet(list(written.recordings), tokens=tokens)
+    table = pq.read_table(tmp_path / "set.parquet")
+    shared = json.loads(table.schema.metadata[METADATA_KEY])
+    # A set written before there were token texts has none; nonsense in their place is refused.
+    del shared["tokens"]
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(shared)}), tmp_path / "old.parquet")
+    assert read_recordings(tmp_path / "old.parquet") == RecordingSet(list(written.recordings))
+    for nonsense in ([1], {"x": "a"}, {"1": 2}, None):
+        metadata = {METADATA_KEY: json.dumps(shared | {"tokens": nonsense})}
+        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "bad.parquet")
+        with pytest.raises(SpecVizError, match="damaged or no recording set"):
+            read_recordings(tmp_path / "bad.parquet")
+
+
 def test_recordings_differ_when_one_bit_does():
     one, other = make_recordings(1)[0], make_recordings(1)[0]
     assert one == other

@@ -37,23 +37,36 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
     ends = np.cumsum(spans.T.ravel()).reshape(-1, 3).T
     rounds = trace.rounds
     details = np.stack([rounds[name] for name in ("round", "draft_steps", "proposed", "accepted", "emitted")], axis=-1)
+    lanes = ("overhead", "target", "draft")  # from the bottom up
+    # A lane is one outline around all its spans: drawn at once, where as many bars would take half a second.
     for lane, colour, length, end in zip(
         ("draft", "target", "overhead"), (DRAFT, TARGET, OTHER), spans, ends, strict=True
     ):
-        figure.add_bar(
-            x=length,
-            base=end - length,
-            y=[lane] * len(length),
-            orientation="h",
+        start, gap = end - length, np.full(len(end), np.nan)
+        height = lanes.index(lane) + np.array([-0.33, 0.33, 0.33, -0.33, np.nan])
+        figure.add_scatter(
+            x=np.stack([start, start, end, end, gap], axis=-1).ravel(),
+            y=np.tile(height, len(end)),
+            mode="none",
+            fill="toself",
+            fillcolor=colour,
+            fillpattern={
+                "shape": PATTERNS[times.origin],
+                "size": 4,
+                "fgcolor": colour,
+                "bgcolor": colour_with_alpha(colour, 0.65),
+            },
             name=lane,
-            marker={"color": colour, "pattern": {"shape": PATTERNS[times.origin], "size": 4}, "line": {"width": 0}},
-            customdata=details,
-            hovertemplate="round %{customdata[0]}: %{x:.2f} ms<br>%{customdata[1]} draft steps, %{customdata[2]} "
-            "proposed<br>%{customdata[3]} accepted, %{customdata[4]} emitted<extra>" + lane + "</extra>",
+            hoveron="points",
+            customdata=np.repeat(np.column_stack([details, length]), 5, axis=0),
+            hovertemplate="round %{customdata[0]}: %{customdata[5]:.2f} ms<br>%{customdata[1]} draft steps, "
+            "%{customdata[2]} proposed<br>%{customdata[3]} accepted, %{customdata[4]} emitted<extra>"
+            + lane
+            + "</extra>",
         )
-    figure.update_layout(barmode="overlay", bargap=0.35, showlegend=False)
-    figure.update_yaxes(categoryorder="array", categoryarray=["overhead", "target", "draft"])
-    return figure
+    figure.update_layout(showlegend=False, hovermode="closest", hoverdistance=-1)
+    figure.update_yaxes(tickvals=list(range(len(lanes))), ticktext=list(lanes), zeroline=False)
+    return _with_margins(figure, left=74)
 
 
 def run_lengths_figure(trace: Trace) -> go.Figure:
@@ -78,7 +91,7 @@ def run_lengths_figure(trace: Trace) -> go.Figure:
         hovertemplate="round %{x}: %{y} accepted<extra></extra>",
     )
     figure.update_layout(barmode="overlay", bargap=0.15)
-    return figure
+    return _with_margins(figure, left=52, bottom=104)
 
 
 def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -> go.Figure:
@@ -124,7 +137,7 @@ def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -
     threshold = trace.run.settings.get("policy", {}).get("threshold")
     if threshold is not None:
         figure.add_vline(x=threshold, line={"color": DRAFT, "width": 1.5}, annotation_text=f"τ = {threshold:.3f}")
-    return figure
+    return _with_margins(figure, left=136)
 
 
 def time_figure(prediction: Prediction, pair: PairInfo, origin: str = MODELLED) -> go.Figure:
@@ -164,6 +177,14 @@ def time_figure(prediction: Prediction, pair: PairInfo, origin: str = MODELLED) 
     )
     figure.update_layout(barmode="stack", bargap=0.4)
     figure.update_yaxes(categoryorder="array", categoryarray=["plain", "speculative"])
+    return _with_margins(figure, left=86, bottom=116)
+
+
+def _with_margins(figure: go.Figure, left: int, bottom: int = 52) -> go.Figure:
+    """Margins in pixels that hold the labels. Plotly finds them itself, but by drawing everything twice."""
+    figure.update_layout(margin={"l": left, "b": bottom})
+    figure.update_xaxes(automargin=False)
+    figure.update_yaxes(automargin=False, title={"standoff": 4})
     return figure
 
 

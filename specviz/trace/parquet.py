@@ -1,7 +1,8 @@
 """A recording set as one Parquet file.
 
 One row per recording. Lists hold the arrays of `Recording`; what the recordings share (models, revisions, precisions,
-device, library versions, settings, cost model) is JSON in the schema's metadata under the key `specviz`.
+device, library versions, settings, cost model, bytes of tokens) is JSON in the schema's metadata under the key
+`specviz`.
 """
 
 import json
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from specviz.errors import SpecVizError
 from specviz.trace.files import whole_file
 from specviz.trace.recording import ARRAY_COLUMNS, TOP_COLUMNS, TOP_TOKENS, Recording, RecordingSet
+from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
 from specviz.trace.trace import PairInfo
 
 SCHEMA_VERSION = 1
@@ -48,6 +50,7 @@ def write_recordings(recording_set: RecordingSet, path: str | Path) -> None:
         "max_draft": recording_set.max_draft,
         "eos_ids": list(recording_set.eos_ids),
         "cost_model": recording_set.cost_model,
+        "tokens": tokens_to_json(recording_set.tokens),
     }
     columns = {
         name: pa.array([getattr(recording, name) for recording in recordings], kind) for name, kind in SCALARS.items()
@@ -105,4 +108,4 @@ def _recording_set(table: pa.Table, shared: dict) -> RecordingSet:
         values |= {name: values[name].reshape(-1, TOP_TOKENS) for name in TOP_NAMES}
         values |= {name: column[row] for name, column in scalars.items()}
         recordings.append(Recording(**common, **values).validate())
-    return RecordingSet(recordings, shared["cost_model"])
+    return RecordingSet(recordings, shared["cost_model"], tokens_from_json(shared.get("tokens", {})))

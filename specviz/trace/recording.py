@@ -7,7 +7,7 @@ so one branch per wrong position is enough.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -209,6 +209,7 @@ class RecordingSet:
 
     recordings: Sequence[Recording]
     cost_model: Mapping | None = None  # JSON-able; `specviz.analysis` gives it its meaning
+    tokens: Mapping[int, bytes] = field(default_factory=dict)  # the bytes of token ids, those that are known
 
     def __post_init__(self) -> None:
         if not self.recordings:
@@ -249,3 +250,7 @@ class RecordingSet:
                     f"made with {getattr(recorded, name)!r}; measure the costs on the pair that was recorded."
                 )
         return replace(self, cost_model=cost_model)
+
+    def with_tokens(self, tokens: Mapping[int, bytes]) -> "RecordingSet":
+        """The same recordings with these bytes of their token ids, so that they can be shown without the tokenizer."""
+        return replace(self, tokens=tokens)

@@ -1,6 +1,18 @@
-"""The bytes of tokens as JSON: a recording holds ids only, and whoever shows it needs the texts beside it."""
+"""The bytes that token ids stand for, kept beside recordings so that they can be read without the tokenizer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from specviz.trace.recording import Recording
+
+
+def used_tokens(recordings: Iterable[Recording]) -> list[int]:
+    """Every token id in these recordings but those of the prompts, ascending."""
+    ids: set[int] = set()
+    for recording in recordings:
+        for name in ("output_ids", "draft_token", "branch_token", "draft_top_ids", "target_top_ids"):
+            ids.update(getattr(recording, name).ravel().tolist())
+    ids.discard(-1)
+    return sorted(ids)
 
 
 def tokens_to_json(tokens: Mapping[int, bytes]) -> dict[str, str]:

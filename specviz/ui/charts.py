@@ -1,5 +1,7 @@
 """Charts of one trace, below the live panel. They follow when the handle is let go."""
 
+import html
+
 import plotly.graph_objects as go
 import streamlit as st
 
@@ -8,18 +10,26 @@ from specviz.plots import confidence_figure, run_lengths_figure, time_figure, ti
 from specviz.ui.shown import Shown
 from specviz.ui.token_texts import display_from
 
-CONFIG = {
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-    "toImageButtonOptions": {"format": "svg", "filename": "specviz"},
-}
+CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 HEIGHT = 360
+IMAGE_FORMATS = ("SVG", "PNG")
+IMAGE_FORMAT = "image-format"  # key of the session's choice
 
 
 def chart(figure: go.Figure, key: str, height: int = HEIGHT) -> None:
-    """One figure in the page's theme."""
+    """One figure in the page's theme; the camera above it saves it in the format that the session chose."""
     figure.update_layout(height=height)
-    st.plotly_chart(figure, width="stretch", config=CONFIG, key=key)
+    image = {"format": st.session_state.get(IMAGE_FORMAT, IMAGE_FORMATS[0]).lower(), "filename": "specviz", "scale": 2}
+    config = CONFIG | {"toImageButtonOptions": image}
+    st.plotly_chart(figure, width="stretch", config=config, key=key, alt=_alternative(figure))
+
+
+def _alternative(figure: go.Figure) -> str:
+    """What the figure is, for those who do not see it: its title, its subtitle and what is drawn."""
+    title = figure.layout.title
+    names = dict.fromkeys(trace.name for trace in figure.data if trace.name)
+    parts = [title.text, (title.subtitle.text or "").replace("<br>", " "), ", ".join(names)]
+    return html.unescape(". ".join(part for part in parts if part))
 
 
 def trace_figures(shown: Shown, tau: float, max_draft: int) -> dict[str, go.Figure]:

@@ -11,9 +11,15 @@ from specviz.ui.shown import Shown
 
 
 def pass_times(cost: CostModel, pass_mode: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Widths of target passes and their median milliseconds at the shortest measured context."""
+    """Widths of target passes and their median milliseconds at the shortest measured context.
+
+    A plain step stands for the pass over one token where every pass of a round has one greater width.
+    """
     times = cost.mode(pass_mode)
-    return np.array(times.widths), times.target_pass.median[:, 0] * 1e3
+    widths, milliseconds = np.array(times.widths), times.target_pass.median[:, 0] * 1e3
+    if widths[0] == 1:
+        return widths, milliseconds
+    return np.insert(widths, 0, 1), np.insert(milliseconds, 0, times.plain_step.median[0] * 1e3)
 
 
 def pass_time_figure(cost: CostModel, pass_mode: str | None, tokens: int) -> go.Figure:

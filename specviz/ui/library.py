@@ -10,6 +10,7 @@ import streamlit as st
 
 from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
+from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, PAIRS
 from specviz.trace import PairInfo, RecordingSet, read_recordings, read_trace_csv, write_recordings, write_trace_csv
 from specviz.trace.trace import Trace
 from specviz.ui.gallery import gallery_folder, list_items, load_item
@@ -18,6 +19,10 @@ from specviz.ui.requests import PairChoice
 from specviz.ui.shown import Shown
 from specviz.ui.workshop import workshop
 
+# What recordings of the built-in pair call its models, and how they are loaded.
+BUILTIN_SOURCES = {("SmolLM2-135M-Instruct", "SpecViz built-in draft"): (BUILTIN_TARGET, BUILTIN_DRAFT)}
+MOST_UPLOAD_MB = 64  # of one file
+MOST_UPLOADS = 12  # of one session
 TRACE_FILES = ("run.json", "rounds.csv", "steps.csv")
 
 
@@ -37,7 +42,8 @@ class ShownSet:
         return self.members[0].cost
 
     def as_recording_set(self) -> RecordingSet:
-        return RecordingSet(self.recordings, self.cost.to_json() if self.cost else None)
+        tokens = {token: text for shown in self.members for token, text in shown.tokens.items()}
+        return RecordingSet(self.recordings, self.cost.to_json() if self.cost else None, tokens)
 
 
 def gallery_recording(name: str) -> Shown:
@@ -60,13 +66,28 @@ def _read_item(name: str, path: str, changed: int) -> Shown:
         recording=item.recordings.recordings[0],
         cost=CostModel.from_json(cost) if cost else None,
         tokens=item.tokens,
-        pair=_builtin(item.recordings.pair),
+        pair=catalogue_choice(item.recordings.pair),
     )
 
 
-def _builtin(pair: PairInfo) -> PairChoice:
-    """The gallery is of the built-in pair."""
-    return PairChoice("builtin-target", "builtin-draft", pair.target_precision, pair.draft_precision)
+def catalogue_choice(pair: PairInfo) -> PairChoice | None:
+    """How to load the models of a recording again, if the catalogue has them.
+
+    A file may name any model or folder; only what the catalogue lists is ever loaded because a file names it.
+    """
+    sources = BUILTIN_SOURCES.get((pair.target, pair.draft), (pair.target, pair.draft))
+    if sources not in [(one.target.source, one.draft.source) for one in PAIRS]:
+        return None
+    return PairChoice(*sources, pair.target_precision, pair.draft_precision)
+
+
+def own_sets() -> dict[str, ShownSet]:
+    """The sets that this session recorded or uploaded, by a name that stays the same."""
+    found = {}
+    sweep = workshop().job(st.session_state.get("sweep-job"))
+    if sweep is not None and sweep.members:
+        found["sweep"] = ShownSet(f"Your sweep of {len(sweep.members)} prompts", sweep.members)
+    return found | st.session_state.get("uploads", {})
 
 
 def sets_on_offer() -> dict[str, ShownSet]:
@@ -75,10 +96,7 @@ def sets_on_offer() -> dict[str, ShownSet]:
     run = finished_run()
     if run is not None:
         found["run"] = ShownSet(f"Your run: {run.title[:48]}", (run,))
-    sweep = workshop().job(st.session_state.get("sweep-job"))
-    if sweep is not None and sweep.members:
-        found["sweep"] = ShownSet(f"Your sweep of {len(sweep.members)} prompts", sweep.members)
-    found |= st.session_state.get("uploads", {})
+    found |= own_sets()
     items = {name: gallery_recording(name) for name in list_items()}
     whole = _together("The whole gallery", tuple(items.values()))
     if whole:
@@ -101,8 +119,10 @@ def add_upload(file_name: str, content: bytes) -> str:
     """Check an uploaded recording set and put it on offer in this session; returns its name.
 
     Raises:
-        SpecVizError: the file is no recording set, or damaged.
+        SpecVizError: the file is no recording set, or damaged, or there are too many.
     """
+    if len(st.session_state.setdefault("uploads", {})) >= MOST_UPLOADS:
+        raise SpecVizError(f"{MOST_UPLOADS} sets are loaded, which is the most; reload the page to begin anew.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "upload.parquet"
         path.write_bytes(content)
@@ -111,8 +131,8 @@ def add_upload(file_name: str, content: bytes) -> str:
         except SpecVizError as error:
             raise SpecVizError(str(error).replace(str(path), "This file")) from error
     cost = CostModel.from_json(recording_set.cost_model) if recording_set.cost_model else None
-    tokens = known_tokens(recording_set.pair)
-    name = f"upload:{len(st.session_state.setdefault('uploads', {}))}"
+    tokens = known_tokens(recording_set.pair) | dict(recording_set.tokens)
+    name = f"upload:{len(st.session_state['uploads'])}"
     members = tuple(
         Shown(
             f"{name}:{place}:{id(recording)}",
@@ -120,6 +140,7 @@ def add_upload(file_name: str, content: bytes) -> str:
             recording,
             cost,
             tokens,
+            catalogue_choice(recording_set.pair),
         )
         for place, recording in enumerate(recording_set.recordings)
     )

@@ -19,7 +19,7 @@ from specviz.models.precision import natural_precision
 from specviz.models.storage import cache_folder
 from specviz.models.token_text import TokenText
 from specviz.replay import ConfidenceThreshold
-from specviz.trace import Recording
+from specviz.trace import Recording, used_tokens
 from specviz.ui.requests import (
     CompareRequest,
     MeasuredPoint,
@@ -30,7 +30,7 @@ from specviz.ui.requests import (
     RunRequest,
     SweepRequest,
 )
-from specviz.ui.token_texts import display_text, used_tokens
+from specviz.ui.token_texts import display_text
 
 Progress = Callable[[str, float | None], None]
 

@@ -25,7 +25,6 @@ class Shown:
     cost: CostModel | None
     tokens: dict[int, bytes]
     pair: PairChoice | None = None  # how to load the pair again, if that is known
-    measured: tuple[dict, ...] = ()  # measured points, as the live panel takes them
     _packed: dict = field(default_factory=dict)
 
     @property

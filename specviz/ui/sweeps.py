@@ -20,12 +20,16 @@ def curve_of(offered: ShownSet, max_draft: int) -> SpeedupCurve:
     Raises:
         SpecVizError: the set has no cost model, or does not cover this draft length.
     """
-    return _curve(offered, tuple(shown.name for shown in offered.members), max_draft)
+    return _curve(offered, _names(offered), max_draft)
 
 
 def grid_of(offered: ShownSet) -> SpeedupGrid:
     """Speedups of a set over thresholds and draft lengths."""
-    return _grid(offered, tuple(shown.name for shown in offered.members))
+    return _grid(offered, _names(offered))
+
+
+def _names(offered: ShownSet) -> tuple[str, ...]:
+    return tuple(shown.name for shown in offered.members)
 
 
 def _cost(offered: ShownSet):
@@ -92,19 +96,24 @@ def measure_form(offered: ShownSet, tau: float, max_draft: int) -> None:
     if job is not None:
         outcome(job)
         if job.point is not None:
-            st.session_state.setdefault("points", {})[job.id] = (offered.title, job.point)
+            st.session_state.setdefault("points", {})[job.id] = (st.session_state["measured-set"], job.point)
     pair = offered.members[0].pair
     if pair is None:
+        st.caption(
+            "These settings cannot be measured for real: the file names models that the app's catalogue does not have. "
+            "Run the prompts on the Explore page or below with those models, then measure."
+        )
         return
     prompts = tuple(shown.recording.prompt for shown in offered.members[:MOST_MEASURED])
     longest = max(len(shown.recording.output_ids) for shown in offered.members[:MOST_MEASURED])
     words = f"Measure τ = {tau:.3f}, γ = {max_draft} for real, on {len(prompts)} prompt{'s' * (len(prompts) > 1)}"
     if st.button(words, key="measure-run", help="Loads the pair and runs each prompt plainly and speculatively."):
         request = MeasureRequest(pair, prompts, longest, tau, max_draft)
+        st.session_state["measured-set"] = _names(offered)
         st.session_state["measure-job"] = workshop().submit(request).id
         st.rerun()
 
 
-def measured_points(title: str) -> list[MeasuredPoint]:
-    """Points that this session measured on the set of this title."""
-    return [point for found, point in st.session_state.get("points", {}).values() if found == title]
+def measured_points(offered: ShownSet) -> list[MeasuredPoint]:
+    """Points that this session measured on a set."""
+    return [point for found, point in st.session_state.get("points", {}).values() if found == _names(offered)]

@@ -1,9 +1,7 @@
 """Token ids to texts fit for showing, without loading a model."""
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-
-from specviz.trace import Recording
+from collections.abc import Callable, Mapping
 
 LINE_BREAK = "↵\n"
 
@@ -31,16 +29,6 @@ def _display_character(character: str) -> str:
     if unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\u200c\u200d":
         return f"⟨{code:x}⟩"
     return character
-
-
-def used_tokens(recordings: Iterable[Recording]) -> list[int]:
-    """Every token id that showing these recordings may need, ascending."""
-    ids: set[int] = set()
-    for recording in recordings:
-        for name in ("output_ids", "draft_token", "branch_token", "draft_top_ids", "target_top_ids"):
-            ids.update(getattr(recording, name).ravel().tolist())
-    ids.discard(-1)
-    return sorted(ids)
 
 
 def display_from(tokens: Mapping[int, bytes]) -> Callable[[int], str]:

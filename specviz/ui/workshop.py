@@ -160,16 +160,9 @@ class Workshop:
                 self._run(job)
             except SpecVizError as error:
                 job.message, job.state = str(error), STOPPED if job.stop_asked else FAILED
-            except MemoryError:
-                self._pairs.clear()
-                job.message = "The memory is full; choose a narrower precision or a smaller pair, then run again."
-                job.state = FAILED
             except Exception as error:  # whatever libraries raise must not end the queue
                 self._pairs.clear()
-                job.message = (
-                    f"The run broke off ({type(error).__name__}: {str(error)[:160]}); "
-                    "run again, and if that does not help, choose another pair or precision."
-                )
+                job.message = _sentence(error)
                 job.state = FAILED
 
     def _run(self, job: Job) -> None:
@@ -233,6 +226,21 @@ class Workshop:
             self._pairs[choice] = self._load(choice, job.report)
         self._pairs.move_to_end(choice)
         return self._pairs[choice]
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong and what to do, for an error that is not one of ours."""
+    # torch's own classes by their names, since nothing here imports torch; on a CPU it raises a plain RuntimeError.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
+        device = "graphics memory" if "CUDA" in str(error) else "memory"
+        return (
+            f"The {device} is full; choose a narrower precision, fewer tokens or a smaller pair, or close other "
+            "programs that use it, then run again."
+        )
+    return (
+        f"The run broke off ({type(error).__name__}: {str(error)[:160]}); "
+        "run again, and if that does not help, choose another pair or precision."
+    )
 
 
 @st.cache_resource(show_spinner=False)

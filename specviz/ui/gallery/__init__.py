@@ -11,10 +11,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from specviz.errors import SpecVizError
-from specviz.trace import RecordingSet, read_recordings, write_recordings
+from specviz.trace import (
+    RecordingSet,
+    read_recordings,
+    tokens_from_json,
+    tokens_to_json,
+    used_tokens,
+    write_recordings,
+)
 from specviz.trace.files import whole_file
-from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
-from specviz.ui.token_texts import used_tokens
 
 FOLDER_VARIABLE = "SPECVIZ_GALLERY"  # another folder to show
 

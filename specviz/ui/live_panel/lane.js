@@ -11,12 +11,12 @@ class Lane {
   }
 
   resize() {
-    const scale = window.devicePixelRatio || 1;
+    this.scale = window.devicePixelRatio || 1;
     this.width = this.canvas.clientWidth;
-    this.canvas.width = Math.round(this.width * scale);
-    this.canvas.height = Math.round(LANE_HEIGHT * scale);
+    this.canvas.width = Math.round(this.width * this.scale);
+    this.canvas.height = Math.round(LANE_HEIGHT * this.scale);
     this.context = this.canvas.getContext("2d");
-    this.context.scale(scale, scale);
+    this.drawn = null;
   }
 
   readColours(panel) {
@@ -30,30 +30,35 @@ class Lane {
 
   show(lookup, rounds, tau, summary) {
     this.line.style.transform = `translateY(${(LANE_HEIGHT - BAR_FIELD * tau).toFixed(1)}px)`;
+    if (this.drawn === rounds) return;
+    this.drawn = rounds;
     this.canvas.setAttribute("aria-label", summary);
     this.steps = rounds.flatMap((round) => Array.from(round.steps, (_, index) => [round, index]));
-    const { context, width, colours } = this;
-    const pitch = Math.min(18, width / Math.max(1, this.steps.length));
-    this.pitch = pitch;
-    const bar = pitch > 3 ? pitch - Math.min(4, pitch * 0.28) : pitch;
-    // One path a status: thousands of bars are then four things to draw.
-    const paths = Object.fromEntries(Object.keys(colours).map((status) => [status, new Path2D()]));
+    const { context, colours, scale } = this;
+    this.pitch = Math.min(18, this.width / Math.max(1, this.steps.length));
+    const pitch = this.pitch * scale;
+    const gap = pitch > 3 ? Math.min(4 * scale, pitch * 0.28) : 0;
+    const bottom = this.canvas.height;
+    const bars = { accepted: [], rejected: [], discarded: [], withheld: [] };
     this.steps.forEach(([round, index], place) => {
-      const status = STATUS[round.steps[index]];
-      const height = Math.max(1, BAR_FIELD * lookup.confidence(round, index));
-      const x = place * pitch;
-      if (status === "withheld") paths.withheld.rect(x + 0.5, LANE_HEIGHT - height + 0.5, Math.max(0.5, bar - 1), height);
-      else paths[status].rect(x, LANE_HEIGHT - height, bar, height);
+      const left = Math.round(place * pitch);
+      const width = Math.max(1, Math.round((place + 1) * pitch - gap) - left);
+      const height = Math.max(1, Math.round(scale * BAR_FIELD * lookup.confidence(round, index)));
+      bars[STATUS[round.steps[index]]].push([left, width, height]);
     });
-    context.clearRect(0, 0, width, LANE_HEIGHT);
+    context.clearRect(0, 0, this.canvas.width, bottom);
+    // Rectangles on whole pixels, one colour after the other: much faster to draw than paths of as many bars.
     for (const status of ["accepted", "rejected", "discarded"]) {
       context.fillStyle = colours[status];
-      context.fill(paths[status]);
+      for (const [left, width, height] of bars[status]) context.fillRect(left, bottom - height, width, height);
     }
-    context.lineWidth = 1;
-    context.strokeStyle = colours.withheld;
-    context.setLineDash(bar > 6 ? [2, 2] : []);
-    context.stroke(paths.withheld);
+    context.fillStyle = colours.withheld;
+    const line = Math.max(1, Math.round(scale));
+    for (const [left, width, height] of bars.withheld) {
+      context.fillRect(left, bottom - height, width, line);
+      context.fillRect(left, bottom - height, line, height);
+      if (width > 2 * line) context.fillRect(left + width - line, bottom - height, line, height);
+    }
   }
 
   // The step under a horizontal place, or nothing.

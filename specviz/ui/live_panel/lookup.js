@@ -3,7 +3,6 @@
 const STATUS = {
   a: "accepted", r: "rejected", d: "discarded", W: "withheld", w: "withheld", u: "withheld", c: "correction", b: "bonus",
 };
-const MARK = { accepted: "✓", rejected: "✕", discarded: "", withheld: "", correction: "↺", bonus: "+" };
 
 // How many values of a rising list are at or below x.
 function countUpTo(rising, x) {

@@ -310,6 +310,7 @@ class Panel {
     // One stop for the Tab key; arrows walk from token to token.
     strip.tabIndex = 0;
     strip.addEventListener("keydown", (event) => {
+      if (event.key === "End" && strip === this.roundsReading.root) this.roundsReading.drawAll();
       const tokens = [...strip.querySelectorAll("[data-position]")];
       const here = tokens.indexOf(tokenOf(event));
       const to = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: tokens.length - 1 }[event.key];

@@ -70,29 +70,31 @@ class Playback {
 
   // Until the verdict a proposed token shows no status.
   veil(cell, on) {
-    cell.querySelector(".mark")?.classList.toggle("hidden", on);
+    cell.classList.toggle("veiled", on);
     const token = cell.querySelector(".tk, .ghost");
     if (token.dataset.status !== "withheld") token.classList.toggle("untried", on);
     token.classList.toggle("accepted", !on && token.dataset.status === "accepted");
   }
 
+  // Each is how long it is waited for, and what happens then.
   phasesOf(round) {
     const stepMs = Math.max(LEAST_STEP_MS, TARGET_PASS_MS * (this.lookup.rounds.draftStepShare ?? 0.2));
     const drafts = this.cells.map((cell) => [stepMs, () => cell.classList.remove("hidden")]);
-    const verify = [TARGET_PASS_MS, () => {
+    const verify = [0, () => {
       this.rest[0]?.classList.remove("hidden");
       this.say("verify");
     }];
-    const verdict = [VERDICT_MS, () => {
+    const verdict = [TARGET_PASS_MS, () => {
       for (const cell of this.cells) this.veil(cell, false);
       for (const node of this.rest) node.classList.remove("hidden");
       this.say("verdict");
     }];
-    const commit = [COMMIT_MS, () => {
+    const commit = [VERDICT_MS, () => {
       this.say("commit");
       this.onCommit(round.end);
     }];
-    return [...drafts, verify, verdict, commit];
+    const rest = [COMMIT_MS, () => {}];
+    return [...drafts, verify, verdict, commit, rest];
   }
 
   say(phase) {

@@ -6,6 +6,7 @@ class TextReading {
   constructor(root) {
     this.root = root;
     this.withGhosts = false;
+    this.ghostly = []; // rounds whose ghosts are wanted
   }
 
   build(lookup) {
@@ -21,7 +22,9 @@ class TextReading {
       return node;
     });
     this.shown = new Array(this.tokens.length).fill("");
-    this.ghosts = new Map(); // output position of the target's token -> {key, node}
+    this.ghosts = new Map(); // output position of the last token of a round -> {key, node}
+    this.ghostly = [];
+    this.made = new Map(); // a round's key -> the node of its ghosts, kept for the next time
     // A block a line of the text: a change then moves the words of its own lines only.
     const blocks = [element("span", "block")];
     this.tokens.forEach((node) => {
@@ -29,6 +32,14 @@ class TextReading {
       if (node.textContent.endsWith("\n")) blocks.push(element("span", "block"));
     });
     this.root.replaceChildren(...blocks);
+    // Ghosts move the words after them, so only blocks in view or close to it get theirs at once.
+    this.inView = new Set();
+    this.observer?.disconnect();
+    this.observer = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.inView[isIntersecting ? "add" : "delete"](target);
+      this.showGhosts();
+    }, { root: this.root, rootMargin: "150px" });
+    blocks.forEach((block) => this.observer.observe(block));
   }
 
   // `committed`: tokens after this many are dimmed (the play button's future).
@@ -45,34 +56,43 @@ class TextReading {
         }
       }
     }
-    this.showGhosts(this.withGhosts ? rounds.filter((round) => round.end <= committed) : []);
+    this.ghostly = this.withGhosts ? rounds.filter((round) => round.end <= committed) : [];
+    this.showGhosts();
   }
 
-  showGhosts(rounds) {
-    const wanted = new Set();
-    for (const round of rounds) {
+  showGhosts() {
+    const wanted = new Map();
+    for (const round of this.ghostly) {
       const accepted = round.end - round.start - (round.target ? 1 : 0);
-      if (round.steps.length <= accepted) continue;
-      const position = round.end - 1;
-      wanted.add(position);
-      const present = this.ghosts.get(position);
-      if (present && present.key === round.key) continue;
-      present?.node.remove();
-      const node = element("span", "ghosts");
-      for (let index = accepted; index < round.steps.length; index += 1) {
-        const ghost = ghostOf(this.lookup, round, index);
-        if (ghost.dataset.status === "withheld") ghost.textContent = ghost.textContent.trim() || visible(ghost.textContent);
-        node.append(ghost);
-      }
-      this.tokens[position].before(node);
-      this.ghosts.set(position, { key: round.key, node });
+      const block = this.tokens[round.end - 1].parentNode;
+      if (round.steps.length > accepted && this.inView.has(block)) wanted.set(round.end - 1, round);
     }
-    for (const [position, { node }] of this.ghosts) {
-      if (!wanted.has(position)) {
+    for (const [position, { key, node }] of this.ghosts) {
+      if (wanted.get(position)?.key === key) wanted.delete(position);
+      else {
         node.remove();
         this.ghosts.delete(position);
       }
     }
+    for (const [position, round] of wanted) {
+      const node = this.ghostsOf(round);
+      this.tokens[position].before(node);
+      this.ghosts.set(position, { key: round.key, node });
+    }
+  }
+
+  ghostsOf(round) {
+    let node = this.made.get(round.key);
+    if (!node) {
+      node = element("span", "ghosts");
+      for (let index = round.end - round.start - (round.target ? 1 : 0); index < round.steps.length; index += 1) {
+        const ghost = ghostOf(this.lookup, round, index);
+        if (ghost.dataset.status === "withheld") ghost.textContent = ghost.textContent.trim() || visible(ghost.textContent);
+        node.append(ghost);
+      }
+      this.made.set(round.key, node);
+    }
+    return node;
   }
 }
 
@@ -97,14 +117,10 @@ function roundRow(lookup, round) {
     const step = lookup.step(round, index);
     const status = STATUS[step.letter];
     const cell = element("span", `cell is-${status}`);
-    const meter = element("span", "meter");
-    meter.style.width = `${Math.max(2, 34 * step.confidence).toFixed(1)}px`;
-    const word = element("span", "word");
+    cell.style.setProperty("--sure", `${Math.max(2, 34 * step.confidence).toFixed(1)}px`);
     const token = ghostOf(lookup, round, index);
     token.textContent = visible(lookup.text(step.token));
-    word.append(token);
-    if (MARK[status]) word.append(element("span", `mark is-${status}`, MARK[status]));
-    cell.append(meter, word);
+    cell.append(token);
     row.append(cell);
   }
   const cut = element("span", "cut", CUT[round.reason] ?? round.reason);
@@ -118,29 +134,35 @@ function roundRow(lookup, round) {
   if (round.target) {
     const position = round.end - 1;
     const status = STATUS[round.target];
-    const own = element("span", "cell own");
-    const word = element("span", "word");
+    const own = element("span", `cell own is-${status}`);
     const token = element("span", `tk ${status}`, visible(lookup.text(lookup.recording.output[position])));
     token.dataset.position = position;
     token.dataset.status = status;
     token.dataset.roundStart = round.start;
     token.tabIndex = -1;
-    word.append(token, element("span", "mark", MARK[status]));
-    own.append(word);
+    own.append(token);
     row.append(element("span", "arrow", "→"), own);
   }
   return row;
 }
 
+const FIRST_ROWS = 13; // more than fit into view
+const ROW_HEIGHT = 41; // pixels, about, of a row that is not drawn yet
+
+// Only the rows down to a little below what is in view are drawn, so that a change costs the same for any length of text.
 class RoundsReading {
   constructor(root) {
     this.root = root;
+    this.rest = element("div", "rest"); // stands for the rows that are not drawn
+    root.addEventListener("scroll", () => this.drawInView(), { passive: true });
   }
 
   build(lookup) {
     this.lookup = lookup;
     this.rows = new Map();
-    this.root.replaceChildren();
+    this.rounds = [];
+    this.limit = FIRST_ROWS;
+    this.root.replaceChildren(this.rest);
   }
 
   row(round) {
@@ -152,24 +174,42 @@ class RoundsReading {
     return row;
   }
 
-  // Both lists run in order of their starts, so one walk turns the rows on screen into those wanted.
   show(rounds) {
-    const wanted = rounds.map((round) => this.row(round));
+    this.rounds = rounds;
+    this.draw();
+  }
+
+  drawAll() {
+    this.limit = this.rounds.length;
+    this.draw();
+  }
+
+  drawInView() {
+    const { scrollTop, clientHeight } = this.root;
+    if (scrollTop === 0) this.limit = FIRST_ROWS;
+    const missing = scrollTop + 2 * clientHeight - this.rest.offsetTop;
+    if (missing > 0 && this.limit < this.rounds.length) this.limit += Math.ceil(missing / ROW_HEIGHT);
+    this.draw();
+  }
+
+  // Both lists run in order of their starts, so one walk turns the rows on screen into those wanted.
+  draw() {
+    const wanted = this.rounds.slice(0, this.limit).map((round) => this.row(round));
     const staying = new Set(wanted);
     let present = this.root.firstChild;
-    for (const row of wanted) {
-      while (present && !staying.has(present)) {
+    const dropUntil = (stays) => {
+      while (present !== this.rest && !stays(present)) {
         const gone = present;
         present = present.nextSibling;
         gone.remove();
       }
+    };
+    for (const row of wanted) {
+      dropUntil((node) => staying.has(node));
       if (present === row) present = present.nextSibling;
       else this.root.insertBefore(row, present);
     }
-    while (present) {
-      const gone = present;
-      present = present.nextSibling;
-      gone.remove();
-    }
+    dropUntil(() => false);
+    this.rest.style.height = `${ROW_HEIGHT * (this.rounds.length - wanted.length)}px`;
   }
 }
