@@ -56,7 +56,7 @@ def one_text(shown) -> None:
     rows = [
         {
             "tokens": f"{stretch.start} to {stretch.end - 1}",
-            "kind": "predictable" if stretch.predictable else "uncertain",
+            "kind": "even" if len(found) == 1 else "predictable" if stretch.predictable else "uncertain",
             "accepted": stretch.acceptance,
             "γ": stretch.draft_length,
             "text": "".join(tokens[stretch.start : stretch.end])[:160],
@@ -101,9 +101,9 @@ try:
     table = groups[which]
     left, right = st.columns(2, gap="large")
     with left:
-        chart(groups_figure(table, "Acceptance and confidence", which.lower(), pair, number), "groups-figure", 440)
+        chart(groups_figure(table, "Acceptance and confidence", pair, number), "groups-figure", 440)
     with right:
-        chart(entropies_figure(table, "Entropy of either model", which.lower(), pair, number), "entropies-figure", 440)
+        chart(entropies_figure(table, "Entropy of either model", pair, number), "entropies-figure", 440)
     st.dataframe(table.round(3), hide_index=True, key="groups")
 
     st.subheader("One text")

@@ -13,7 +13,7 @@ from specviz.replay.one_setting import Rounds
 from specviz.trace import Recording
 
 LATEST_PLACE = 20  # places in a sentence beyond this one count as it
-SWITCH = 1 / 16  # how often a stretch is expected to end
+SWITCH = 1 / 8  # how often a stretch is expected to end
 SHORTEST = 4  # tokens of a stretch worth listing
 
 

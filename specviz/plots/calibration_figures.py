@@ -12,6 +12,7 @@ from specviz.plots.speedups import speedup_figure
 from specviz.plots.style import (
     DASHES,
     DRAFT,
+    MODELLED,
     OTHER,
     REPLAYED,
     RULE,
@@ -49,7 +50,7 @@ def reliability_figure(
             mode="lines+markers",
             name=plain(name),
             line={"color": colour, "dash": DASHES[REPLAYED], "width": 1.5},
-            marker={"size": 7 + 13 * np.sqrt(diagram.count / most), "color": colour, "opacity": 0.8, "symbol": place},
+            marker={"size": 5 + 9 * np.sqrt(diagram.count / most), "color": colour, "opacity": 0.8, "symbol": place},
             error_y={
                 "type": "data",
                 "symmetric": False,
@@ -82,15 +83,16 @@ def outcomes_figure(tokens: Judged, pair: PairInfo, threshold: float) -> go.Figu
     centres = (edges[:-1] + edges[1:]) / 2
     for name, counts, sign in (("accepted", right, 1), ("rejected", wrong, -1)):
         look = STATUSES[name]
-        passing = centres > threshold
         figure.add_bar(
             x=centres,
             y=sign * counts,
             name=f"{look.glyph} {name}",
-            marker={"color": [look.colour if one else colour_with_alpha(look.colour, 0.28) for one in passing]},
+            marker={"color": look.colour},
             customdata=counts,
             hovertemplate="confidence %{x:.3f}: %{customdata} " + name + "<extra></extra>",
         )
+    # A veil over what is held back; the legend keeps the full colours.
+    figure.add_vrect(x0=0, x1=threshold, fillcolor="rgba(128, 128, 128, 0.38)", line_width=0, layer="above")
     figure.add_vline(x=threshold, line={"color": DRAFT, "width": 2}, annotation_text=f"τ = {threshold:.2f}")
     figure.add_hline(y=0, line={"color": RULE, "width": 1})
     figure.update_layout(barmode="relative", bargap=0.05)
@@ -105,8 +107,8 @@ def signals_figure(found: Calibration, pair: PairInfo, kind: str = "roc") -> go.
         "Which signal tells accepted from rejected?" if roc else "Precision and recall of each signal",
         RECORDED,
         [describe_pair(pair), prompts(found.prompts), f"{found.tokens} draft tokens"],
-        "rejected tokens let pass" if roc else "accepted tokens let pass (recall)",
-        "accepted tokens let pass" if roc else "share accepted of what passes (precision)",
+        "rejected tokens let pass" if roc else "accepted let pass (recall)",
+        "accepted tokens let pass" if roc else "share accepted (precision)",
     )
     for colour, dash, (name, curve) in zip(SERIES, ("solid", "dash", "dot"), found.signals.items(), strict=False):
         if curve is None:
@@ -142,9 +144,12 @@ def mapped_curves_figure(curves: Mapping[str, SpeedupCurve], by_rank: bool) -> g
     """
     if not by_rank:
         return speedup_figure(curves)
-    figure = speedup_figure({})
-    figure.update_layout(title={"text": "The same, over what passes"}, xaxis={"title": {"text": "proposed per round"}})
-    figure.data = ()
+    first = next(iter(curves.values()))
+    about = [describe_pair(first.pair), prompts(len(first.plain_seconds)), f"pass mode {first.pass_mode}"]
+    figure = new_figure(
+        "The same, over what passes", MODELLED, about, "tokens proposed per round", "speedup over plain decoding (×)"
+    )
+    figure.add_hline(y=1, line={"color": RULE, "width": 2}, annotation_text="no speculation", annotation_opacity=0.7)
     for colour, dash, (name, curve) in zip(SERIES, ("solid", "dash", "dot"), curves.items(), strict=False):
         figure.add_scatter(
             x=curve.counts.proposed / curve.counts.rounds,
@@ -154,14 +159,13 @@ def mapped_curves_figure(curves: Mapping[str, SpeedupCurve], by_rank: bool) -> g
             line={"color": colour, "dash": dash, "width": 2},
             hovertemplate="%{x:.2f} proposed per round<br>%{y:.3f}×<extra>" + plain(name) + "</extra>",
         )
-    figure.update_xaxes(autorange=True)
     return figure
 
 
-def groups_figure(table: pd.DataFrame, title: str, axis: str, pair: PairInfo, number: int) -> go.Figure:
+def groups_figure(table: pd.DataFrame, title: str, pair: PairInfo, number: int) -> go.Figure:
     """Acceptance and mean confidence of each group (rows of `specviz.analysis.context_report`)."""
     about = [describe_pair(pair), prompts(number), "bars: 95 % interval, positions taken as independent"]
-    figure = new_figure(title, RECORDED, about, axis, "share accepted")
+    figure = new_figure(title, RECORDED, about, "", "share accepted")
     names = [plain(str(name)) for name in table["name"]]
     figure.add_bar(
         x=names,
@@ -189,12 +193,13 @@ def groups_figure(table: pd.DataFrame, title: str, axis: str, pair: PairInfo, nu
     )
     figure.update_yaxes(range=[0, 1.02])
     figure.update_xaxes(type="category", showgrid=False)
+    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin={"t": figure.layout.margin.t + 24})
     return figure
 
 
-def entropies_figure(table: pd.DataFrame, title: str, axis: str, pair: PairInfo, number: int) -> go.Figure:
+def entropies_figure(table: pd.DataFrame, title: str, pair: PairInfo, number: int) -> go.Figure:
     """Mean entropy of both models for each group."""
-    figure = new_figure(title, RECORDED, [describe_pair(pair), prompts(number)], axis, "entropy (nats)")
+    figure = new_figure(title, RECORDED, [describe_pair(pair), prompts(number)], "", "entropy (nats)")
     names = [plain(str(name)) for name in table["name"]]
     for name, colour, symbol in (("draft", DRAFT, "diamond"), ("target", TARGET, "square")):
         figure.add_scatter(
@@ -208,6 +213,7 @@ def entropies_figure(table: pd.DataFrame, title: str, axis: str, pair: PairInfo,
         )
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(type="category", showgrid=False)
+    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin={"t": figure.layout.margin.t + 24})
     return figure
 
 

@@ -98,10 +98,13 @@ def knob_figure(result: Arena, label: str) -> go.Figure:
         line={"color": DRAFT, "dash": DASHES[MODELLED], "width": 2},
         hovertemplate="%{x:g}: %{y:.3f}×<extra></extra>",
     )
-    for value in dict.fromkeys(entry.chosen):
-        figure.add_vline(x=value, line={"color": DRAFT, "width": 1}, annotation_text="chosen", annotation_opacity=0.7)
+    for place, value in enumerate(dict.fromkeys(entry.chosen)):
+        words = {} if place else {"annotation_text": "chosen", "annotation_position": "bottom right"}
+        figure.add_vline(x=value, line={"color": DRAFT, "width": 1}, **words)
     best = result.entry(OPTIMAL_ORACLE).speedup.value
-    figure.add_hline(y=best, line={"color": OTHER, "width": 1.5}, annotation_text="optimal oracle")
+    figure.add_hline(
+        y=best, line={"color": OTHER, "width": 1.5}, annotation_text="optimal oracle", annotation_opacity=0.7
+    )
     figure.add_hline(y=1, line={"color": RULE, "width": 2}, annotation_text="no speculation", annotation_opacity=0.7)
     return figure
 
