@@ -132,7 +132,8 @@ def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -
             showlegend=False,
         )
     ticks = [f"{STATUSES['withheld' if 'withheld' in name else name].glyph} {name}" for name in reversed(OUTCOMES)]
-    figure.update_yaxes(tickvals=list(range(len(OUTCOMES))), ticktext=ticks, zeroline=False)
+    room = [-0.6, len(OUTCOMES)]  # for the label of the threshold, over the highest lane
+    figure.update_yaxes(tickvals=list(range(len(OUTCOMES))), ticktext=ticks, zeroline=False, range=room)
     figure.update_xaxes(range=[-0.02, 1.02])
     threshold = trace.run.settings.get("policy", {}).get("threshold")
     if threshold is not None:
