@@ -16,6 +16,8 @@ import streamlit as st
 from sample_recordings import sample_cost, sample_recording, sample_set, sample_words, write_sample_gallery
 from streamlit.testing.v1 import AppTest
 
+from specviz.analysis.bootstrap import Interval
+from specviz.analysis.comparison import MeasuredPoint
 from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold
@@ -193,6 +195,17 @@ def test_display_text(token, shown):
     assert tokens_from_json(json.loads(json.dumps(tokens_to_json({5: token})))) == {5: token}
 
 
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's own."""
+
+
+FULL_MEMORY = {
+    "on the device": OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "on the computer": RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    "in Python": MemoryError(),
+}
+
+
 class FakePair:
     """Stands in for a loaded pair; waits until it is told to go on."""
 
@@ -207,6 +220,8 @@ class FakePair:
             time.sleep(0.005)
         if request.prompt == "bad":
             raise SpecVizError("The prompt is too long; shorten it.")
+        if request.prompt in FULL_MEMORY:
+            raise FULL_MEMORY[request.prompt]
         if request.prompt == "crash":
             raise RuntimeError("device lost")
         on_round({"drafted": [["a", "accepted"]], "own": ["b", "bonus"]})
@@ -277,3 +292,29 @@ def test_jobs_run_one_after_the_other_and_know_their_place():
     assert sweep.members[0].cost is not None
     assert race.race.same_output
     assert np.all([job.id != crash.id for job in (first, second, third)])
+
+
+@pytest.mark.parametrize("where", FULL_MEMORY)
+def test_full_memory_is_a_sentence_with_a_way_out_and_the_pair_is_let_go(where):
+    pair = FakePair()
+    pair.go_on = True
+    shop = Workshop(lambda choice, report: pair)
+    job = shop.submit(request(where))
+    wait_for(lambda: job.over)
+    assert job.state == FAILED
+    memory = "graphics memory" if where == "on the device" else "memory"
+    assert job.message.startswith(f"The {memory} is full; choose a narrower precision, fewer tokens or a smaller pair")
+    assert shop.memory_bytes() == 0
+
+
+def test_points_measured_on_a_recording_are_on_its_panel_at_their_draft_length(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("specviz.ui.live_panel.live_panel", lambda **given: drawn.append(given))
+    app = open_page(PAGES[0], item="soup", gamma="3")
+    name = drawn[-1]["item"]
+    assert drawn[-1]["measured"] == []
+    points = [MeasuredPoint(tau, gamma, Interval(1.2, 1.1, 1.3, 0.95), 2) for tau, gamma in ((0.4, 3), (0.6, 5))]
+    app.session_state["points"] = {str(key): ((name,), point) for key, point in enumerate(points)}
+    app.session_state["points"]["other"] = (("another recording",), points[0])
+    app.run()
+    assert drawn[-1]["measured"] == [{"tau": 0.4, "speedup": 1.2, "low": 1.1, "high": 1.3}]
