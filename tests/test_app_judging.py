@@ -18,7 +18,7 @@ PAGES = ["pages/arena.py", "pages/calibration.py", "pages/context.py", "pages/tu
 
 
 @pytest.fixture(params=["committed", "made up"])
-def gallery(request, tmp_path, monkeypatch):
+def either_gallery(request, tmp_path, monkeypatch):
     """The gallery as it comes, and one with hostile tokens."""
     if request.param == "made up":
         write_sample_gallery(tmp_path, tokens=48)
@@ -38,7 +38,7 @@ def texts(app):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_shows_the_gallery_at_once(path, gallery):
+def test_every_page_shows_the_gallery_at_once(path, either_gallery):
     app = open_page(path)
     assert not app.exception
     assert not app.error and not app.info
@@ -117,3 +117,20 @@ def test_these_pages_reach_no_torch():
     code = "import sys\nimport specviz.ui.judging, specviz.ui.shaded_text, specviz.plots.policy_figures\n"
     code += "import specviz.plots.calibration_figures\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.browser
+def test_the_shaded_text_stays_text_and_answers_to_arrow_keys(page, server):
+    page.goto(server)
+    page.get_by_role("link", name="Context").click()
+    text = page.locator(".shaded .text")
+    text.wait_for()
+    shown = text.inner_text()
+    for literal in ("<script>alert(1)</script>", '=cmd("x")', "**bold** [x](http://y)"):
+        assert literal in shown
+    assert page.locator(".shaded script, .shaded a, .shaded b").count() == 0
+    text.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.locator(".shaded .tk.here[data-index='1']").wait_for()
+    assert "entropy of the draft" in page.locator(".shaded .note").inner_text()

@@ -12,7 +12,6 @@ from specviz.plots.style import (
     DRAFT,
     MODELLED,
     OTHER,
-    PATTERNS,
     RULE,
     SERIES,
     TARGET,
@@ -34,7 +33,7 @@ def _about(result: Arena) -> list[str]:
 
 def arena_figure(result: Arena) -> go.Figure:
     """Speedup of every policy with its interval, the fastest on top; and what it had where its knob was chosen."""
-    about = [*_about(result), f"bars: {result.level:.0%} interval over prompts"]
+    about = [*_about(result), f"lines: {result.level:.0%} interval over prompts"]
     figure = new_figure("Every policy at its best knob", MODELLED, about, "speedup over plain decoding (×)", "")
     entries = result.entries[::-1]
     names = [plain(entry.label) for entry in entries]
@@ -43,22 +42,23 @@ def arena_figure(result: Arena) -> go.Figure:
         reach = entry.speedup.high - entry.speedup.value if side == "high" else entry.speedup.value - entry.speedup.low
         return max(0.0, reach) if np.isfinite(reach) else 0.0
 
-    figure.add_bar(
+    figure.add_scatter(
         y=names,
         x=[entry.speedup.value for entry in entries],
-        orientation="h",
+        mode="markers",
         name="on prompts that did not choose the knob",
         marker={
             "color": [OTHER if entry.oracle else DRAFT for entry in entries],
-            "pattern": {"shape": PATTERNS[MODELLED], "size": 4},
-            "line": {"width": 0},
+            "symbol": ["diamond" if entry.oracle else "circle" for entry in entries],
+            "size": 10,
         },
         error_x={
             "type": "data",
             "symmetric": False,
             "array": [error(entry, "high") for entry in entries],
             "arrayminus": [error(entry, "low") for entry in entries],
-            "thickness": 1.2,
+            "color": OTHER,
+            "thickness": 1.4,
             "width": 3,
         },
         customdata=[[entry.captured.value, entry.tokens_per_pass, entry.waste] for entry in entries],
@@ -76,11 +76,8 @@ def arena_figure(result: Arena) -> go.Figure:
         hovertemplate="%{y}: %{x:.3f}× where chosen<br>knob %{customdata}<extra></extra>",
     )
     figure.add_vline(x=1, line={"color": OTHER, "width": 1.5, "dash": "dot"})
-    figure.update_layout(bargap=0.35)
-    lowest = min(min(entry.speedup.value - error(entry, "low") for entry in entries), 1.0)
-    highest = max(entry.speedup.value + error(entry, "high") for entry in entries)
-    figure.update_xaxes(range=[max(0.0, lowest - 0.1), highest + 0.05])
-    figure.update_yaxes(showgrid=False)
+    figure.update_layout(legend={"y": -0.14})
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=names)
     return figure
 
 
