@@ -154,6 +154,8 @@ def test_near_ties_follow_the_precision():
     coarse = PairInfo(target_precision="bf16", draft_precision="bf16")
     assert small_trace(coarse).steps["near_tie"].tolist() == [False, True, True, False, False, False, False]
     assert near_tie_epsilons(coarse) > near_tie_epsilons(PairInfo())
+    limits = {name: near_tie_epsilons(PairInfo(target_precision=name))[1] for name in ("nf4", "int8", "int8+t0")}
+    assert limits["int8"] > limits["nf4"] == limits["int8+t0"], "only LLM.int8's rows depend on their neighbours"
 
 
 def test_builder_refuses_lists_that_do_not_fit():
