@@ -4,7 +4,7 @@ import streamlit as st
 
 from specviz.analysis.precisions import PrecisionComparison
 from specviz.errors import SpecVizError
-from specviz.plots import reliability_figure
+from specviz.plots.calibration_figures import reliability_figure
 from specviz.ui import query
 from specviz.ui.charts import chart
 from specviz.ui.messages import problem
@@ -18,6 +18,7 @@ from specviz.ui.precisions import (
     gallery_comparison,
     missing,
     own_comparison,
+    reliabilities,
     run_form,
     tables,
     worst_place,
@@ -63,7 +64,8 @@ def show(comparison: PrecisionComparison, name: str) -> None:
     st.subheader("Where the texts part")
     differences(comparison, combinations)
     st.subheader("How sure is the draft?")
-    chart(reliability_figure(comparison, combinations), "reliability", 440)
+    diagrams, pair = reliabilities(combinations)
+    chart(reliability_figure(diagrams, pair, len(comparison.baseline.tokens)), "reliability", 440)
 
 
 st.title("What does quantising change?")

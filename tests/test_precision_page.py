@@ -14,12 +14,13 @@ import tiny_models
 from streamlit.testing.v1 import AppTest
 
 from specviz.analysis.precision_files import read_comparison
-from specviz.analysis.precisions import combination_table, draft_reliability, error_table
+from specviz.analysis.precisions import combination_table, error_table
 from specviz.analysis.prompts import Prompt
 from specviz.engine import precision_comparison as measuring
 from specviz.engine.calibration import calibrate_together
 from specviz.engine.memory_probe import Footprint
 from specviz.ui.precision_panel import pack_lines
+from specviz.ui.precisions import reliabilities
 from specviz.ui.requests import CompareRequest, PairChoice
 from specviz.ui.running import compare_at_precisions
 from specviz.ui.workshop import FAILED, FINISHED, Workshop
@@ -113,17 +114,11 @@ def test_the_queue_measures_a_comparison(tmp_path, monkeypatch):
     assert wrong.state == FAILED and "int4" in wrong.message
 
 
-def test_reliability_counts_what_a_loop_counts():
-    recordings = read_comparison(COMMITTED).baseline.recordings.recordings
-    found = draft_reliability(recordings, bins=4)
-    positions = [
-        (float(c), t == o)
-        for r in recordings
-        for c, t, o in zip(r.draft_confidence, r.draft_token, r.output_ids, strict=True)
-    ]
-    bins = [[(c, right) for c, right in positions if min(int(c * 4), 3) == number] for number in range(4)]
-    bins = [each for each in bins if each]
-    assert found.counts.tolist() == [len(each) for each in bins]
-    np.testing.assert_allclose(found.agreement, [np.mean([right for _, right in each]) for each in bins])
-    gaps = [abs(np.mean([c for c, _ in each]) - np.mean([r for _, r in each])) * len(each) for each in bins]
-    assert found.gap == pytest.approx(sum(gaps) / len(positions))
+def test_every_combination_has_its_reliability():
+    comparison = read_comparison(COMMITTED)
+    diagrams, pair = reliabilities(list(comparison.combinations))
+    assert pair.target == comparison.baseline.recordings.pair.target
+    for combination, (name, diagram) in zip(comparison.combinations, diagrams.items(), strict=True):
+        assert name.startswith(combination.label)
+        right = sum((r.draft_token == r.output_ids).sum() for r in combination.recordings.recordings)
+        assert (diagram.count * diagram.rate).sum() == pytest.approx(right)

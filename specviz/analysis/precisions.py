@@ -345,32 +345,6 @@ def first_divergence(full: Recording, other: Recording) -> Divergence | None:
     return Divergence(position, *tokens, *margins)
 
 
-@dataclass(frozen=True, eq=False)
-class Reliability:
-    """How often the draft is right at each confidence; B bins of equal width, only those that hold a position.
-
-    confidence: (B,) mean in the bin. agreement: (B,) share at which the target says the same. counts: (B,). gap: the
-    expected calibration error (Guo et al. 2017): the mean distance of the two, weighted by counts.
-    """
-
-    confidence: np.ndarray
-    agreement: np.ndarray
-    counts: np.ndarray
-    gap: float
-
-
-def draft_reliability(recordings: Sequence[Recording], bins: int = 10) -> Reliability:
-    """Confidence against agreement over all output positions of some recordings."""
-    confidence = np.concatenate([recording.draft_confidence for recording in recordings]).astype(np.float64)
-    right = np.concatenate([recording.draft_token == recording.output_ids for recording in recordings])
-    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-    counts = np.bincount(bin_of, minlength=bins)
-    there = counts > 0
-    means = [np.bincount(bin_of, values, bins)[there] / counts[there] for values in (confidence, right)]
-    gap = float((np.abs(means[0] - means[1]) * counts[there]).sum() / counts.sum())
-    return Reliability(*means, counts[there], gap)
-
-
 def _partings(comparison: PrecisionComparison, combination: Combination) -> list[Divergence | None]:
     """Where each prompt's output parts from the full-precision baseline's, over the prompts that both have."""
     full = {recording.prompt_id: recording for recording in comparison.baseline.recordings.recordings}

@@ -5,7 +5,6 @@ They carry no colour of text or background, so they fit a light and a dark page;
 second to load.
 """
 
-from specviz.plots.precision_figures import reliability_figure
 from specviz.plots.speedups import acceptance_figure, heat_map_figure, speedup_figure
 from specviz.plots.trace_figures import confidence_figure, run_lengths_figure, time_figure, timeline_figure
 
@@ -13,7 +12,6 @@ __all__ = [
     "acceptance_figure",
     "confidence_figure",
     "heat_map_figure",
-    "reliability_figure",
     "run_lengths_figure",
     "speedup_figure",
     "time_figure",

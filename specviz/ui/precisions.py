@@ -1,11 +1,13 @@
 """What the Precision page shows: the gallery's comparison or this session's own, its tables, texts and the form."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
+from specviz.analysis.draft_calibration import Reliability, calibration_error, judged, reliability
 from specviz.analysis.precision_files import MAIN_FILE, read_comparison
 from specviz.analysis.precisions import (
     Combination,
@@ -19,6 +21,7 @@ from specviz.analysis.precisions import (
 from specviz.analysis.prompts import default_prompts
 from specviz.models.catalogue import PAIRS
 from specviz.models.precision import read_precision, rows_are_independent
+from specviz.trace import PairInfo
 from specviz.ui.gallery import gallery_folder
 from specviz.ui.requests import CompareRequest, PairChoice
 from specviz.ui.text_difference import text_difference
@@ -176,6 +179,17 @@ def worst_place(comparison: PrecisionComparison) -> None:
         f"margin at fp32 {margin:.2f} logits. The text goes on: {''.join([output[position], *after])}"
     )
     text_difference("worst-place", sides)
+
+
+def reliabilities(combinations: list[Combination]) -> tuple[dict[str, Reliability], PairInfo]:
+    """How often each draft is right at each confidence, named with its calibration error; and the pair they are of."""
+    diagrams = {}
+    for combination in combinations:
+        tokens = judged(combination.recordings.recordings)
+        diagram = reliability(tokens.confidence, tokens.accepted)
+        diagrams[f"{combination.label}, calibration error {calibration_error(diagram):.3f}"] = diagram
+    pair = replace(combinations[0].recordings.pair, target_precision="as named", draft_precision="as named")
+    return diagrams, pair
 
 
 def differences(comparison: PrecisionComparison, combinations: list[Combination]) -> None:

@@ -36,7 +36,7 @@ def pack_lines(comparison: PrecisionComparison, combinations: Sequence[Combinati
     """
     lines = []
     thresholds = np.arange(STEPS + 1) / STEPS
-    for combination in combinations:
+    for place, combination in enumerate(combinations):
         curve = combination.curve(max_draft)
         at = np.maximum(np.searchsorted(curve.thresholds, thresholds, side="right") - 1, 0)
         found = metrics(curve.counts)
@@ -50,8 +50,8 @@ def pack_lines(comparison: PrecisionComparison, combinations: Sequence[Combinati
         lines.append(
             {
                 "label": combination.label,
-                "colour": SERIES[comparison.combinations.index(combination) % len(SERIES)],
-                "mark": comparison.combinations.index(combination),
+                "colour": SERIES[place % len(SERIES)],
+                "mark": place,
                 "plainRate": combination.plain_rate,
                 "plainOverFull": combination.plain_rate / comparison.baseline.plain_rate,
                 "megabytes": round(combination.memory_bytes / 1e6),
