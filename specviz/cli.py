@@ -128,6 +128,35 @@ def _add_setting_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling, of target and draft alike, in the order in which it is applied")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, help="1 is none (default)")
+    group.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default)")
+    group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens (default 0: all)")
+    group.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest up to this probability (default 1)")
+    group.add_argument(
+        "--min-p", type=float, default=0.0, help="least share of the likeliest's probability (default 0)"
+    )
+    group.add_argument(
+        "--rule",
+        help="acceptance rule: greedy (default at temperature 0), coupled (default above), rejection, "
+        "target_sample_match; lossy, with their number: lenient=0.5, top_k=3, typical=0.09",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of everything drawn (default 0)")
+
+
+def _sampling(options: argparse.Namespace) -> dict:
+    """Sampling, rule and seed as `Settings` and `record` take them."""
+    from specviz.replay import Sampling, rule_from_text
+
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    return {
+        "sampling": Sampling(**{name: getattr(options, name) for name in names}),
+        "rule": rule_from_text(options.rule) if options.rule else None,
+        "seed": options.seed,
+    }
+
+
 def _load(options: argparse.Namespace):
     from specviz.models.loading import load_pair
 
@@ -204,6 +233,7 @@ def _add_run(commands) -> None:
     )
     parser.add_argument("prompt", metavar="PROMPT")
     _add_setting_options(parser)
+    _add_sampling_options(parser)
     _add_engine_options(parser)
     _add_pair_options(parser)
     group = parser.add_argument_group("output")
@@ -239,7 +269,8 @@ def run(options: argparse.Namespace) -> None:
     from specviz.trace import write_trace_csv
 
     policy = ConfidenceThreshold(options.threshold, "keep" if options.keep else "drop")
-    settings = Settings(policy, options.max_draft, options.max_new_tokens)
+    sampling = _sampling(options)
+    settings = Settings(policy, options.max_draft, options.max_new_tokens, **sampling)
     if options.repeats < 1:
         raise SpecVizError(f"{options.repeats} repeats were asked for; ask for at least 1.")
     if not options.prompt.strip():
@@ -270,7 +301,8 @@ def run(options: argparse.Namespace) -> None:
         with stage_progress() as report:
             for repeat in range(options.repeats):
                 report("Plain decoding, for comparison", repeat, options.repeats)
-                plain_seconds.append(observe_all(engine.plain(prompt_ids, options.max_new_tokens), ()).total_seconds)
+                plain = engine.plain(prompt_ids, options.max_new_tokens, sampling=settings.sampling, seed=settings.seed)
+                plain_seconds.append(observe_all(plain, ()).total_seconds)
                 if repeat:
                     again = observe_all(engine.speculative(prompt_ids, settings), ())
                     speculative_seconds.append(again.total_seconds)
@@ -280,6 +312,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]) -> Table:
+    from specviz.replay.rules import LOSSLESS, recorded_rule
+
     rounds, run = trace.rounds, trace.run
     proposed, tested, accepted = (int(rounds[name].sum()) for name in ("proposed", "tested", "accepted"))
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -291,6 +325,9 @@ def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]
         return f"{part / whole:.2f}" if whole else "none proposed"
 
     count = len(rounds["round"])
+    rule = recorded_rule(run.settings)
+    claim = "lossless" if rule.claim == LOSSLESS else "lossy: not distributed as the target's own text"
+    table.add_row("acceptance rule", rule.name, claim)
     table.add_row("tokens", str(len(run.output_ids)), f"ended by {run.finish_reason}")
     table.add_row("rounds (target passes)", str(count), "")
     table.add_row(
@@ -352,6 +389,7 @@ def _add_record(commands) -> None:
     parser.add_argument("--exact", action="store_true", help="every draft step in a pass of the engine's own shape")
     parser.add_argument("--raw", action="store_true", help="continue the texts as they are, without the chat template")
     parser.add_argument("--no-cost-model", action="store_true", help="skip the calibration of times")
+    _add_sampling_options(parser)
     _add_engine_options(parser)
     _add_pair_options(parser)
     parser.set_defaults(command=record)
@@ -381,6 +419,7 @@ def record(options: argparse.Namespace) -> int:
             max_new_tokens=options.max_new_tokens,
             max_draft=options.max_draft,
             method="exact" if options.exact else "fast",
+            **_sampling(options),
             chat=False if options.raw else None,
             stopped=stopped,
             progress=report,
@@ -604,6 +643,10 @@ def _add_bench(commands) -> None:
         kind.set_defaults(command=lambda options: 0 if measurement(options) else 1)
         return kind
 
+    rules = kinds.add_parser("rules", help="acceptance rules on small pairs of known distribution; no model runs")
+    rules.add_argument("--samples", type=int, default=50_000, help="a test (default 50000)")
+    rules.set_defaults(command=lambda options: 0 if bench_rules(options) else 1)
+
     add("exact", bench_exact, 64, "outputs and logits across all settings, and against generate")
 
     draft = add("draft", bench_draft, 96, "agreement and acceptance of a distilled draft, by category")
@@ -642,6 +685,9 @@ def _add_bench(commands) -> None:
     policies = add("policies", bench_policies, 48, "every stopping policy: replay against the engine, time of an arena")
     policies.add_argument("--pass-mode", default="fast")
 
+    sampling = add("sampling", bench_sampling, 24, "coupled replay, expectations of rejection, cost of a round")
+    sampling.add_argument("--runs", type=int, default=400, help="real runs at each of five settings (default 400)")
+
     predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
     predict.add_argument("--pass-mode", default="fast")
     predict.add_argument("--repeats", type=int, default=1)
@@ -674,6 +720,12 @@ def _bench_pair(options: argparse.Namespace):
     from specviz.bench.pair import BenchPair
 
     return BenchPair(options.target, options.draft, _precision(options), options.device)
+
+
+def bench_rules(options: argparse.Namespace) -> bool:
+    from specviz.bench import rules
+
+    return rules.run(samples=options.samples)
 
 
 def bench_exact(options: argparse.Namespace) -> bool:
@@ -767,6 +819,14 @@ def bench_policies(options: argparse.Namespace) -> bool:
         _bench_pair(options),
         pass_mode=options.pass_mode,
         max_new_tokens=options.max_new_tokens,
+    )
+
+
+def bench_sampling(options: argparse.Namespace) -> bool:
+    from specviz.bench import sampling
+
+    return sampling.run(
+        _prompt_ids(options), _bench_pair(options), max_new_tokens=options.max_new_tokens, runs=options.runs
     )
 
 

@@ -212,6 +212,7 @@ def recording_from_toy(
         target_prob_of_draft_token=floats([0] * number),
         target_rank_of_draft_token=ints([1] * number),
         target_entropy=floats([0] * number),
+        target_prob_of_emitted=floats([0] * number),
         target_margin=floats(margins),
         draft_top_ids=np.full((number, TOP_TOKENS), -1, np.int32),
         draft_top_probs=np.zeros((number, TOP_TOKENS), np.float32),

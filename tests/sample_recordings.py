@@ -83,6 +83,7 @@ def sample_recording(
         target_prob_of_draft_token=np.where(right, target_probability, (1 - target_probability) / 3).astype(np.float32),
         target_rank_of_draft_token=np.where(right, 1, 3).astype(np.int32),
         target_entropy=entropy(target_probability),
+        target_prob_of_emitted=target_probability,
         target_margin=np.full(tokens, 2, np.float32),
         draft_top_ids=draft_top[0],
         draft_top_probs=draft_top[1],

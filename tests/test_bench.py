@@ -38,8 +38,8 @@ def test_exact_holds_on_a_small_pair(pair, few_settings, precision, capsys):
 def test_exact_fails_for_a_rule_that_accepts_a_token_too_many(pair, few_settings, monkeypatch):
     judge = GreedyRule.judge
 
-    def generous(self, logits, proposal):
-        verdict = judge(self, logits, proposal)
+    def generous(self, logits, proposal, text):
+        verdict = judge(self, logits, proposal, text)
         return replace(verdict, accepted=min(len(proposal), verdict.accepted + 1))
 
     monkeypatch.setattr(GreedyRule, "judge", generous)

@@ -32,6 +32,30 @@ def test_run_prints_a_summary_and_writes_the_trace(pair, tmp_path, capsys):
     assert rounds["emitted"].sum() == 24
 
 
+def test_a_sampled_run_says_its_rule_and_writes_its_settings(pair, tmp_path, capsys):
+    options = ["--temperature", "0.8", "--top-p", "0.9", "--seed", "3", "-n", "16", "--csv", str(tmp_path / "t")]
+    status, out, _ = run(["run", "the cat", *pair, *options, "--rule", "lenient=0.5", "--no-baseline"], capsys)
+    assert status == 0 and "lossy" in out
+    trace, _ = read_trace_csv(tmp_path / "t")
+    assert trace.run.seed == 3
+    assert (trace.run.settings["rule"], trace.run.settings["lenience"]) == ("lenient", 0.5)
+    assert trace.run.settings["sampling"]["temperature"] == 0.8
+    status, out, _ = run(["run", "the cat", *pair, *options], capsys)
+    assert status == 0 and "coupled" in out and "lossless" in out and "measured speedup" in out
+
+
+def test_a_sampled_recording_can_be_swept(pair, tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text("the cat\n")
+    arguments = ["record", "--prompts", str(tmp_path / "prompts.txt"), "--out", str(tmp_path / "s.parquet"), *pair]
+    arguments += ["-n", "12", "--temperature", "1", "--seed", "2"]
+    assert run(arguments, capsys)[0] == 0
+    recordings = read_recordings(tmp_path / "s.parquet")
+    assert recordings.settings["rule"] == "coupled" and recordings.recordings[0].seed == 2
+    assert run(["sweep", str(tmp_path / "s.parquet")], capsys)[0] == 0
+    status, _, complaint = run([*arguments, "--rule", "typical"], capsys)
+    assert status == 2 and "lossless rule" in " ".join(complaint.split())
+
+
 def test_record_then_sweep(pair, tmp_path, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("the cat\nthe dog sat\n")
@@ -76,6 +100,9 @@ def test_one_bad_prompt_is_reported_and_the_rest_recorded(pair, tmp_path, capsys
         (["run", "x", "-t", "nan"], "between 0 and 1"),
         (["run", "x", "-n", "0"], "at least 1"),
         (["run", "x", "--pass-mode", "quick"], "pass mode"),
+        (["run", "x", "--temperature", "-1"], "temperature"),
+        (["run", "x", "--rule", "luck"], "no acceptance rule"),
+        (["run", "x", "--rule", "greedy", "--temperature", "1"], "set the temperature to 0"),
         (["run", "long " * 300], "shorten"),
         (["run", "x", "--precision", "fp8"], "precision"),
         (["run", "x", "--target", "/no/such/folder"], "/no/such/folder"),

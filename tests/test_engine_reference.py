@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_round import DraftStep, TargetStep, reference_trace
+from scripted_models import ScriptedRunner
 
 from specviz.engine.decoding import Limits, decode
-from specviz.engine.drafting import Drafter, distribution_statistics
+from specviz.engine.distributions import distribution_statistics
+from specviz.engine.drafting import Drafter
 from specviz.engine.engine import observe_all
 from specviz.engine.events import DraftStep as DraftStepEvent
 from specviz.engine.events import Finished
@@ -19,45 +21,6 @@ from specviz.trace import PairInfo, RunInfo, trace_differences
 
 VOCABULARY = 6
 PROMPT = (3, 4)
-
-
-class ScriptedRunner:
-    """Stands in for a ModelRunner: its logits are looked up by the whole text, so a wrong rollback shows."""
-
-    device = torch.device("cpu")
-
-    class head:
-        token_of = staticmethod(int)
-
-    def __init__(self, logits_of, width=None):
-        self._logits_of, self.width = logits_of, width
-        self._text = []
-
-    @property
-    def length(self):
-        return len(self._text)
-
-    def begin(self, max_length):
-        self._text = []
-
-    def prefill(self, tokens):
-        self._text += tokens
-
-    def forward(self, tokens):
-        assert self.width is None or len(tokens) <= self.width
-        rows = []
-        for token in tokens:
-            self._text.append(token)
-            rows.append(self._logits_of(tuple(self._text)))
-        return torch.stack(rows)
-
-    def logits(self, hidden):
-        return hidden
-
-    def rollback(self, tokens):
-        assert 0 <= tokens <= len(self._text)
-        if tokens:
-            del self._text[-tokens:]
 
 
 def scripted_pair(seed, agreement):

@@ -16,7 +16,7 @@ from specviz.analysis.calibrated import cost_models
 from specviz.analysis.curves import grid
 from specviz.engine.calibration import calibrate_together
 from specviz.engine.decoding import never
-from specviz.engine.engine import Engine
+from specviz.engine.engine import Engine, Settings
 from specviz.engine.precision_comparison import Combination
 from specviz.engine.random_pair import FORCED_RATES, forced_recordings, random_pair
 
@@ -52,7 +52,7 @@ def run(
         times = cost.mode(pass_mode)
         for rate in FORCED_RATES:
             recordings = forced_recordings(
-                engine.pair_info(), engine.fixed_settings(), rate, tokens=FORCED_TOKENS, max_draft=max_draft
+                engine.pair_info(), engine.fixed_settings(Settings()), rate, tokens=FORCED_TOKENS, max_draft=max_draft
             )
             cells = grid(recordings.recordings, cost, thresholds=[0.0], pass_mode=pass_mode, outside="clamp")
             best = int(np.argmax(cells.speedup[0]))

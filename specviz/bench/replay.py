@@ -61,6 +61,7 @@ def synthetic_recording(random: np.random.Generator, tokens: int, max_draft: int
         target_prob_of_draft_token=floats(tokens),
         target_rank_of_draft_token=ints(tokens),
         target_entropy=floats(tokens),
+        target_prob_of_emitted=floats(tokens),
         target_margin=floats(tokens),
         draft_top_ids=ints((tokens, 5)),
         draft_top_probs=floats(tokens, 5),

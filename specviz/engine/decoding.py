@@ -55,7 +55,7 @@ def decode(
     Args:
         prompt_ids: at least one token.
         drafter: proposes tokens; None decodes plainly.
-        rule: judges proposals; greedy by default.
+        rule: judges proposals; greedy by default. It serves one generation, and the drafter has the same one.
         stopped: asked before every draft step and every target pass; True ends the generation with what is committed.
     """
     rule = rule or GreedyRule()
@@ -87,7 +87,7 @@ def decode(
 
         drafted = clock.mark()
         hidden = target.forward([text[-1], *proposal])
-        verdict = rule.judge(target.logits(hidden), list(proposal))
+        verdict = rule.judge(target.logits(hidden), list(proposal), text)
         verified = clock.mark()
 
         accepted = verdict.accepted

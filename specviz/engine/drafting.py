@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from specviz.engine.acceptance import GreedyRule
 from specviz.engine.events import DraftStep, DraftStopped
 from specviz.engine.runner import ModelRunner
 from specviz.replay.policies import Policy, StepStats
-
-
-def distribution_statistics(logits: torch.Tensor) -> torch.Tensor:
-    """Row of the arg max, its probability, entropy (nats) and top-1 minus top-2 probability.
-
-    fp32 logits (n, rows) to (n, 4) in float64, in which row numbers and fp32 values are exact. Rows of -inf have
-    probability 0 and add nothing to the entropy.
-    """
-    log_probabilities = torch.log_softmax(logits, dim=-1)
-    probabilities = log_probabilities.exp()
-    best_two = probabilities.topk(2, dim=-1).values
-    entropy = torch.special.entr(probabilities).sum(-1)
-    return torch.stack(
-        (
-            logits.argmax(-1).double(),
-            best_two[:, 0].double(),
-            entropy.double(),
-            (best_two[:, 0] - best_two[:, 1]).double(),
-        ),
-        dim=-1,
-    )
 
 
 @dataclass
@@ -42,12 +22,14 @@ class Drafter:
         policy: when to stop; kept across the rounds of one generation.
         max_draft: most tokens proposed in one round (gamma).
         eos_ids: a proposed token among these ends the draft phase.
+        rule: takes the draft's tokens; the same object judges them.
     """
 
     runner: ModelRunner
     policy: Policy
     max_draft: int
     eos_ids: frozenset[int]
+    rule: GreedyRule = field(default_factory=GreedyRule)
 
     def begin(self, prompt_ids: list[int], max_length: int) -> None:
         """Take in the prompt but for its last token, which belongs to the first round."""
@@ -94,18 +76,19 @@ class Drafter:
 
     def step(self, text: list[int], proposal: list[int], position: int) -> StepStats:
         """One draft step: run what the draft has not seen yet (two tokens after a fully accepted round), read once."""
-        unseen = (text + proposal)[self.runner.length :]
+        context = text + proposal
+        unseen = context[self.runner.length :]
         width = self.runner.width or len(unseen)
         for first in range(0, len(unseen), width):
             hidden = self.runner.forward(unseen[first : first + width])
-        row, confidence, entropy, margin = self.statistics(hidden[-1:]).tolist()[0]
+        row, confidence, entropy, margin = self.statistics(hidden[-1:], context).tolist()[0]
         token = self.runner.head.token_of(int(row))
         return StepStats(len(proposal), position + len(proposal), token, confidence, entropy, margin)
 
     @torch.inference_mode()
-    def statistics(self, hidden: torch.Tensor) -> torch.Tensor:
-        """`distribution_statistics` of the draft at hidden states (n, d)."""
-        return distribution_statistics(self.runner.logits(hidden))
+    def statistics(self, hidden: torch.Tensor, context: list[int]) -> torch.Tensor:
+        """The draft's row and statistics after `context`, (1, 4), from its hidden state (1, d)."""
+        return self.rule.draft(self.runner.logits(hidden), [context])
 
     def end_round(self, text_length: int, proposed: int, accepted: int, tokens: list[int]) -> None:
         """Roll back to what is committed; `tokens` are the round's. The newest was not drafted, so it stays unseen."""

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import torch
 
+from specviz.engine.acceptance import GreedyRule, rule_at_work
 from specviz.engine.decoding import Limits, decode, never
 from specviz.engine.drafting import Drafter
 from specviz.engine.events import Event
@@ -18,6 +19,8 @@ from specviz.engine.trace_recorder import TraceRecorder
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedModel, LoadedPair
 from specviz.replay.policies import ConfidenceThreshold, Policy
+from specviz.replay.rules import LOSSLESS, AcceptanceRule, Coupled, Greedy, stays_lossless
+from specviz.replay.sampling import Sampling
 from specviz.trace import PairInfo, RunInfo, Trace
 
 PASS_MODES = ("invariant", "fast")
@@ -27,19 +30,40 @@ DRAFT_WIDTH = 2  # a draft step takes in one token, or two after a fully accepte
 
 @dataclass(frozen=True)
 class Settings:
-    """How to generate: everything that may change speed and, in pass mode `invariant`, nothing of the output.
+    """How to generate. Policy and draft length may change speed and, in pass mode `invariant` under a rule of fixed
+    output, nothing of the output.
 
     Attributes:
         policy: when the draft stops.
         max_draft: most tokens proposed in one round (gamma).
         max_new_tokens: most tokens to generate.
+        sampling: temperature and what else shapes the distributions, of both models.
+        rule: how proposals are judged; None takes `greedy` at temperature 0 and `coupled` above.
+        seed: of everything drawn; the same seed gives the same run on the same device.
     """
 
     policy: Policy = field(default_factory=lambda: ConfidenceThreshold(0.5))
     max_draft: int = DEFAULT_MAX_DRAFT
     max_new_tokens: int = 128
+    sampling: Sampling = field(default_factory=Sampling)
+    rule: AcceptanceRule | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.rule is None:
+            object.__setattr__(self, "rule", Greedy() if self.sampling.greedy else Coupled())
+        looks = self.policy.looks_at_drawn_token
+        if self.rule.claim == LOSSLESS and not stays_lossless(self.rule, looks, self.policy.on_fail):
+            raise SpecVizError(
+                f"The policy {self.policy.name} withholds tokens for what was drawn, which under the rule "
+                f"{self.rule.name} makes unlikely tokens rarer than the target does; choose another policy, or the "
+                "rule coupled."
+            )
+        if isinstance(self.rule, Greedy) and not self.sampling.greedy:
+            raise SpecVizError(
+                f"The rule greedy draws nothing, so a temperature of {self.sampling.temperature:g} does not fit it; "
+                "set the temperature to 0 or choose another rule, such as coupled."
+            )
         if self.max_draft < 1:
             raise SpecVizError(f"The draft length is {self.max_draft}; it must be at least 1.")
         if self.max_new_tokens < 1:
@@ -155,20 +179,32 @@ class Engine:
                 "raise the widest draft length."
             )
         limits = self.limits(prompt_ids, settings.max_new_tokens)
-        drafter = Drafter(self._draft, settings.policy, settings.max_draft, limits.eos_ids)
-        return decode(self._target, prompt_ids, limits, drafter=drafter, stopped=stopped)
+        rule = self.rule_at_work(settings)
+        drafter = Drafter(self._draft, settings.policy, settings.max_draft, limits.eos_ids, rule)
+        return decode(self._target, prompt_ids, limits, drafter=drafter, rule=rule, stopped=stopped)
+
+    def rule_at_work(self, settings: Settings) -> GreedyRule:
+        """What takes and judges the tokens of one generation."""
+        return rule_at_work(settings.rule, settings.sampling, settings.seed, self._target.head, self._draft.head)
 
     def plain(
         self,
         prompt_ids: list[int],
         max_new_tokens: int,
         stopped: Callable[[], bool] = never,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
     ) -> Iterator[Event]:
-        """Events of plain autoregressive decoding with the target alone, one token a pass."""
+        """Events of plain autoregressive decoding with the target alone, one token a pass.
+
+        When sampling, tokens are drawn as under `coupled`, so that both give the same text up to near-ties.
+        """
         return decode(
             self.plain_runner,
             prompt_ids,
             self.limits(prompt_ids, max_new_tokens),
+            rule=self.rule_at_work(Settings(sampling=sampling or Sampling(), seed=seed)),
             stopped=stopped,
         )
 
@@ -195,13 +231,14 @@ class Engine:
             versions=library_versions(),
         )
 
-    def fixed_settings(self) -> dict:
-        """Those settings that do not depend on the stopping policy."""
+    def fixed_settings(self, settings: Settings) -> dict:
+        """Those settings that do not depend on the stopping policy, nor on the seed."""
         return {
             "pass_mode": self.pass_mode,
             "widest_draft": self.widest_draft,
             "compiled": self.compiled,
-            "rule": "greedy",
+            **settings.rule.settings(),
+            "sampling": settings.sampling.settings(),
         }
 
     def run_info(self, prompt: str, prompt_ids: list[int], settings: Settings) -> RunInfo:
@@ -215,11 +252,12 @@ class Engine:
                 "max_new_tokens": settings.max_new_tokens,
                 "eos_ids": sorted(self.eos_ids),
             }
-            | self.fixed_settings(),
+            | self.fixed_settings(settings),
             prompt=prompt,
             prompt_ids=tuple(prompt_ids),
             output_ids=(),
             finish_reason="stopped",
+            seed=settings.seed,
         )
 
     def trace(

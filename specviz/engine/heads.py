@@ -40,7 +40,9 @@ class OutputHead:
         reduced = isinstance(model, DraftModel)
         self.token_ids: list[int] | None = model.head_token_ids.tolist() if reduced else None
         self._row_of = None if self.token_ids is None else {token: row for row, token in enumerate(self.token_ids)}
-        linears = [model.lm_head.connector, model.lm_head.rows] if reduced else [model.get_output_embeddings()]
+        outputs = model.get_output_embeddings()
+        self.vocabulary = 1 + max(self.token_ids) if reduced else outputs.out_features  # token ids it can produce
+        linears = [model.lm_head.connector, model.lm_head.rows] if reduced else [outputs]
         if all(type(linear) is nn.Linear for linear in linears):
             self._projections = [linear_layer(*_composed(linears))]
         else:  # a quantised projection computes in its own way; only its result is widened
@@ -55,6 +57,13 @@ class OutputHead:
     def row_of(self, token: int) -> int | None:
         """The row of a token id, or None where the head has none."""
         return token if self._row_of is None else self._row_of.get(token)
+
+    def by_token(self, probabilities: torch.Tensor) -> torch.Tensor:
+        """Probabilities of rows (n, rows) as probabilities of token ids (n, vocabulary); what has no row has 0."""
+        if self.token_ids is None:
+            return probabilities
+        index = torch.tensor(self.token_ids, device=probabilities.device)
+        return probabilities.new_zeros(len(probabilities), self.vocabulary).index_copy_(1, index, probabilities)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits of `hidden` (n, d)."""

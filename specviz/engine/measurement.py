@@ -60,7 +60,9 @@ def measure(
             if stopped() and number:
                 return Measured(tuple(settings), plain, speculative, traces)
             progress("Measuring", (repeat * len(prompts) + number) / (repeats * len(prompts)))
-            runs = [_Run(baseline.plain(prompt, settings[0].max_new_tokens))]
+            first = settings[0]
+            plain_run = baseline.plain(prompt, first.max_new_tokens, sampling=first.sampling, seed=first.seed)
+            runs = [_Run(plain_run)]
             for fork, setting in zip(engines, settings, strict=True):
                 recorder = TraceRecorder(fork.run_info("", prompt, setting), setting.policy)
                 runs.append(_Run(fork.speculative(prompt, setting), recorder))

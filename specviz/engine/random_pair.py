@@ -164,6 +164,7 @@ def _forced(random, pair, settings, rate: float, tokens: int, max_draft: int, nu
         target_prob_of_draft_token=same(rate, tokens),
         target_rank_of_draft_token=np.ones(tokens, np.int32),
         target_entropy=same(0, tokens),
+        target_prob_of_emitted=same(1, tokens),
         target_margin=same(0, tokens),
         draft_top_ids=np.full(five, -1, np.int32),
         draft_top_probs=same(0, *five),

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from specviz.engine.decoding import never
-from specviz.engine.engine import Engine
-from specviz.engine.recording import DEFAULT_RECORDED_DRAFT, record
+from specviz.engine.engine import Engine, Settings
+from specviz.engine.recording import DEFAULT_RECORDED_DRAFT, GREEDY_SAMPLING, check_recordable, record
 from specviz.errors import SpecVizError
 from specviz.models.loading import encode_prompt
+from specviz.replay.rules import AcceptanceRule
+from specviz.replay.sampling import Sampling
 from specviz.trace import Recording, RecordingSet, read_recordings, write_recordings
 
 
@@ -44,6 +46,9 @@ def record_many(
     max_new_tokens: int = 128,
     max_draft: int = DEFAULT_RECORDED_DRAFT,
     method: str = "fast",
+    sampling: Sampling = GREEDY_SAMPLING,
+    rule: AcceptanceRule | None = None,
+    seed: int = 0,
     chat: bool | None = None,
     stopped: Callable[[], bool] = never,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
@@ -56,11 +61,13 @@ def record_many(
         progress: called with a stage, prompts done, and prompts in all.
     """
     parts.mkdir(parents=True, exist_ok=True)
+    settings = Settings(max_new_tokens=max_new_tokens, sampling=sampling, rule=rule, seed=seed)
+    check_recordable(settings.rule)
     recordings: list[Recording] = []
     failures: dict[str, str] = {}
     for number, prompt in enumerate(prompts):
         progress(f"Prompt {prompt.id}", number, len(prompts))
-        part = parts / f"{_fingerprint(engine, prompt, max_new_tokens, max_draft, method, chat)}.parquet"
+        part = parts / f"{_fingerprint(engine, prompt, settings, max_draft, method, chat)}.parquet"
         kept = _kept(part)
         if kept is None:
             if stopped():
@@ -79,6 +86,9 @@ def record_many(
                     max_new_tokens=max_new_tokens,
                     max_draft=max_draft,
                     method=method,
+                    sampling=sampling,
+                    rule=rule,
+                    seed=seed,
                     prompt=prompt.text,
                     prompt_id=prompt.id,
                     category=prompt.category,
@@ -96,10 +106,11 @@ def record_many(
     return RecordedMany(RecordingSet(recordings) if recordings else None, failures, True)
 
 
-def _fingerprint(engine: Engine, prompt: Prompt, *rest) -> str:
+def _fingerprint(engine: Engine, prompt: Prompt, settings: Settings, *rest) -> str:
     decides = [
         asdict(engine.pair_info()),
-        engine.fixed_settings(),
+        engine.fixed_settings(settings),
+        [settings.max_new_tokens, settings.seed],
         [prompt.id, prompt.category, prompt.text],
         *rest,
     ]

@@ -14,17 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from specviz.engine.acceptance import GreedyRule
 from specviz.engine.decoding import never
-from specviz.engine.drafting import distribution_statistics
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.engine.events import Event, Finished, Verified
 from specviz.engine.runner import ModelRunner
 from specviz.errors import SpecVizError
-from specviz.replay import ConfidenceThreshold
+from specviz.replay import ConfidenceThreshold, Policy
+from specviz.replay.rules import LOSSY, AcceptanceRule
+from specviz.replay.sampling import Sampling
 from specviz.trace.recording import TOP_TOKENS, Recording
 
 METHODS = ("fast", "exact")
 DEFAULT_RECORDED_DRAFT = 16
+GREEDY_SAMPLING = Sampling()
 SCORED_ROWS = 64  # rows whose full-vocabulary logits are in memory at once
 
 
@@ -45,6 +48,10 @@ def record(
     max_new_tokens: int = 128,
     max_draft: int = DEFAULT_RECORDED_DRAFT,
     method: str = "fast",
+    sampling: Sampling = GREEDY_SAMPLING,
+    rule: AcceptanceRule | None = None,
+    seed: int = 0,
+    policy: Policy | None = None,
     prompt: str = "",
     prompt_id: str = "",
     category: str = "",
@@ -56,6 +63,9 @@ def record(
 
     Args:
         method: `fast` or `exact` (module docstring).
+        sampling, rule, seed: as in `Settings`. Under `rejection` the recording is not replayed but gives expectations
+            (`specviz.replay.replay_expected`); lossy rules cannot be recorded, for their text depends on the drafts.
+        policy: when the draft stops in this generation; the recording is the same for all, up to that.
         observers: see the events of the generation.
         stopped: True ends the generation early; what is committed by then is recorded as a text of that length.
         progress: called with a stage and the share of it that is done.
@@ -76,7 +86,9 @@ def record(
             target_rows.append(event.hidden[:known])
             margins.extend(event.target_margins[:known])
 
-    settings = Settings(ConfidenceThreshold(0.5), min(max_draft, engine.widest_draft), max_new_tokens)
+    policy = policy or ConfidenceThreshold(0.5)
+    settings = Settings(policy, min(max_draft, engine.widest_draft), max_new_tokens, sampling, rule, seed)
+    check_recordable(settings.rule)
     finished: Finished = observe_all(
         engine.speculative(prompt_ids, settings, stopped),
         (keep_target_rows, *observers),
@@ -92,7 +104,9 @@ def record(
 
     progress("Scoring the text with the draft", 0.0)
     runner = engine.scoring_draft if method == "fast" else engine.draft_runner
-    scores = _Scores(runner)
+    chooser = engine.rule_at_work(settings)
+    target = _TargetText(engine.target_runner, chooser, prompt_ids, output, torch.cat(target_rows))
+    scores = _Scores(runner, chooser, target)
     _score_text(runner, scores, prompt_ids, output)
     draft_token = scores.tokens
     reach = output_limit if finish_reason == "eos" else len(output)
@@ -107,9 +121,9 @@ def record(
         if draft_token[position] != output[position]
     ]
     grow = _grow_in_a_tree if runner.takes_trees else _grow_one_by_one
-    grow(runner, branches, len(prompt_ids), limits.eos_ids, progress)
+    grow(_BranchDraft(runner, chooser, prompt_ids, output), branches, limits.eos_ids, progress)
     progress("Reading the target's distributions", 0.0)
-    target = _target_columns(engine.target_runner, torch.cat(target_rows), draft_token)
+    target_columns = target.columns(draft_token)
 
     lengths = np.zeros(len(output) + 1, np.int32)
     for branch in branches:
@@ -121,8 +135,8 @@ def record(
         category=category,
         prompt=prompt,
         pair=engine.pair_info(),
-        settings=engine.fixed_settings() | {"recorded": method},
-        seed=0,
+        settings=engine.fixed_settings(settings) | {"recorded": method},
+        seed=seed,
         finish_reason=finish_reason,
         max_new_tokens=asked,
         output_limit=output_limit,
@@ -143,15 +157,72 @@ def record(
         branch_confidence=steps[:, 0].copy(),
         branch_entropy=steps[:, 1].copy(),
         branch_margin=steps[:, 2].copy(),
-        **target,
+        **target_columns,
     ).validate()
+
+
+def check_recordable(rule: AcceptanceRule) -> None:
+    """Refuse lossy rules."""
+    if rule.claim == LOSSY:
+        raise SpecVizError(
+            f"Under {rule} the text depends on threshold and draft length, so a recording could not tell what another "
+            "setting would have done; run it, or record under a lossless rule."
+        )
+
+
+class _TargetText:
+    """What the target says along the finished text: hidden states (N, d) at every output position."""
+
+    def __init__(
+        self, runner: ModelRunner, rule: GreedyRule, prompt_ids: list[int], output: list[int], hidden: torch.Tensor
+    ):
+        self._runner, self._rule, self._hidden = runner, rule, hidden
+        self._text, self._prompt_length, self._output = [*prompt_ids, *output], len(prompt_ids), output
+
+    def contexts(self, first: int, last: int) -> list[list[int]]:
+        """The texts that output positions first .. last - 1 continue."""
+        return [self._text[: self._prompt_length + position] for position in range(first, last)]
+
+    def logits(self, first: int, last: int) -> torch.Tensor:
+        """Of output positions first .. last - 1, computed at the width of the passes."""
+        step = self._runner.width or SCORED_ROWS
+        starts = range(first, last, step)
+        return torch.cat([self._runner.logits(self._hidden[at : min(at + step, last)]) for at in starts])
+
+    @torch.inference_mode()
+    def columns(self, draft_token: list[int]) -> dict[str, np.ndarray]:
+        """The target's columns of a recording."""
+        columns: dict[str, list] = {name: [] for name in ("prob", "rank", "entropy", "emitted", "ids", "probs")}
+        step = self._runner.width or SCORED_ROWS
+        for first in range(0, len(self._output), step):
+            last = min(first + step, len(self._output))
+            logits = self._rule.target_distributions(self.logits(first, last), self.contexts(first, last))
+            tokens = torch.tensor(draft_token[first:last], device=logits.device)[:, None]
+            emitted = torch.tensor(self._output[first:last], device=logits.device)[:, None]
+            own = logits.gather(1, tokens)
+            probabilities = logits.softmax(-1)
+            columns["prob"] += probabilities.gather(1, tokens)[:, 0].tolist()
+            columns["rank"] += ((logits > own).sum(-1) + 1).tolist()
+            columns["entropy"] += torch.special.entr(probabilities).sum(-1).tolist()
+            columns["emitted"] += probabilities.gather(1, emitted)[:, 0].tolist()
+            ids, probs = _top(probabilities)
+            columns["ids"] += ids
+            columns["probs"] += probs
+        return {
+            "target_prob_of_draft_token": np.array(columns["prob"], np.float32),
+            "target_rank_of_draft_token": np.array(columns["rank"], np.int32),
+            "target_entropy": np.array(columns["entropy"], np.float32),
+            "target_prob_of_emitted": np.array(columns["emitted"], np.float32),
+            "target_top_ids": np.array(columns["ids"], np.int32),
+            "target_top_probs": np.array(columns["probs"], np.float32),
+        }
 
 
 class _Scores:
     """What the draft says at each output position, collected in order."""
 
-    def __init__(self, runner: ModelRunner):
-        self._runner = runner
+    def __init__(self, runner: ModelRunner, rule: GreedyRule, target: _TargetText):
+        self._runner, self._rule, self._target = runner, rule, target
         self.tokens: list[int] = []
         self.statistics: list[list[float]] = []  # confidence, entropy, margin
         self.prob_of_next: list[float] = []
@@ -162,19 +233,26 @@ class _Scores:
     def add(self, hidden: torch.Tensor, emitted: list[int]) -> None:
         """Hidden states (n, d) of the positions whose emitted tokens are `emitted`."""
         logits = self._runner.logits(hidden)
-        tokens, statistics = _tokens_and_statistics(self._runner, logits)
+        first = len(self.tokens)
+        last = first + len(emitted)
+        contexts = self._target.contexts(first, last)
+        values = self._rule.along(logits, contexts, lambda: self._target.logits(first, last), emitted)
+        tokens, statistics = _tokens_and_statistics(self._runner, values)
         self.tokens += tokens
         self.statistics += statistics
-        probabilities = logits.softmax(-1)
+        probabilities = self._rule.draft_distributions(logits, contexts).softmax(-1)
         rows = [self._runner.head.row_of(token) for token in emitted]
-        self.prob_of_next += [0.0 if row is None else probabilities[i, row].item() for i, row in enumerate(rows)]
+        self.prob_of_next += [
+            probabilities[i, row].item() if row is not None and row < probabilities.shape[-1] else 0.0
+            for i, row in enumerate(rows)
+        ]
         ids, probs = _top(probabilities)
         self.top_ids += [[self._runner.head.token_of(row) for row in line] for line in ids]
         self.top_probs += probs
 
 
-def _tokens_and_statistics(runner: ModelRunner, logits: torch.Tensor) -> tuple[list[int], list[list[float]]]:
-    values = distribution_statistics(logits).tolist()
+def _tokens_and_statistics(runner: ModelRunner, values: torch.Tensor) -> tuple[list[int], list[list[float]]]:
+    values = values.tolist()
     return [runner.head.token_of(int(row)) for row, *_ in values], [rest for _, *rest in values]
 
 
@@ -200,14 +278,27 @@ def _score_text(runner: ModelRunner, scores: _Scores, prompt_ids: list[int], out
         scores.add(hidden, output[first : first + step])
 
 
-def _grow_in_a_tree(
-    runner: ModelRunner,
-    branches: list[_Branch],
-    prompt_length: int,
-    eos_ids: frozenset[int],
-    progress,
-) -> None:
+class _BranchDraft:
+    """The draft on its branches."""
+
+    def __init__(self, runner: ModelRunner, rule: GreedyRule, prompt_ids: list[int], output: list[int]):
+        self.runner, self._rule = runner, rule
+        self.prompt_length, self._text = len(prompt_ids), [*prompt_ids, *output]
+
+    @torch.inference_mode()
+    def extend(self, branches: list[_Branch], hidden: torch.Tensor) -> None:
+        """Append to each branch the step that its row of `hidden` (branches, d) says."""
+        starts = [self.prompt_length + branch.position for branch in branches]
+        contexts = [self._text[:start] + branch.tokens for start, branch in zip(starts, branches, strict=True)]
+        values = self._rule.branch(self.runner.logits(hidden), contexts, starts)
+        for branch, token, step in zip(branches, *_tokens_and_statistics(self.runner, values), strict=True):
+            branch.tokens.append(token)
+            branch.steps.append(step)
+
+
+def _grow_in_a_tree(draft: _BranchDraft, branches: list[_Branch], eos_ids: frozenset[int], progress) -> None:
     """All branches of one depth in one pass: each row sees the text before its branch, and its own branch."""
+    runner, prompt_length = draft.runner, draft.prompt_length
     text_length = runner.length
     live = [branch for branch in branches if branch.needed > 0 and branch.tokens[0] not in eos_ids]
     columns: dict[int, list[int]] = {id(branch): [] for branch in live}  # cache entries of each branch
@@ -223,7 +314,7 @@ def _grow_in_a_tree(
         tokens = [branch.tokens[-1] for branch in live]
         positions = [prompt_length + branch.position + depth for branch in live]
         hidden = runner.forward_tree(tokens, positions, sees.to(runner.device))
-        _extend(runner, live, hidden)
+        draft.extend(live, hidden)
         depth += 1
         live = [b for b in live if len(b.steps) < b.needed and b.tokens[-1] not in eos_ids]
         progress(
@@ -233,56 +324,11 @@ def _grow_in_a_tree(
     runner.rollback(runner.length - text_length)
 
 
-def _grow_one_by_one(
-    runner: ModelRunner,
-    branches: list[_Branch],
-    prompt_length: int,
-    eos_ids: frozenset[int],
-    progress,
-) -> None:
+def _grow_one_by_one(draft: _BranchDraft, branches: list[_Branch], eos_ids: frozenset[int], progress) -> None:
     """Each branch step in a pass of its own, from the last branch to the first, so that the cache only shrinks."""
+    runner, prompt_length = draft.runner, draft.prompt_length
     for done, branch in enumerate(reversed(branches)):
         runner.rollback(runner.length - (prompt_length + branch.position))
         while len(branch.steps) < branch.needed and branch.tokens[-1] not in eos_ids:
-            _extend(runner, [branch], runner.forward([branch.tokens[-1]]))
+            draft.extend([branch], runner.forward([branch.tokens[-1]]))
         progress("Following the draft's branches", (done + 1) / len(branches))
-
-
-@torch.inference_mode()
-def _extend(runner: ModelRunner, branches: list[_Branch], hidden: torch.Tensor) -> None:
-    """Append to each branch the step that its row of `hidden` (branches, d) says."""
-    tokens, statistics = _tokens_and_statistics(runner, runner.logits(hidden))
-    for branch, token, values in zip(branches, tokens, statistics, strict=True):
-        branch.tokens.append(token)
-        branch.steps.append(values)
-
-
-@torch.inference_mode()
-def _target_columns(runner: ModelRunner, hidden: torch.Tensor, draft_token: list[int]) -> dict[str, np.ndarray]:
-    """The target's columns of a recording from its hidden states (N, d) at every output position."""
-    columns: dict[str, list] = {
-        "prob": [],
-        "rank": [],
-        "entropy": [],
-        "ids": [],
-        "probs": [],
-    }
-    step = runner.width or SCORED_ROWS
-    for first in range(0, hidden.shape[0], step):
-        logits = runner.logits(hidden[first : first + step])
-        tokens = torch.tensor(draft_token[first : first + step], device=logits.device)[:, None]
-        own = logits.gather(1, tokens)
-        probabilities = logits.softmax(-1)
-        columns["prob"] += probabilities.gather(1, tokens)[:, 0].tolist()
-        columns["rank"] += ((logits > own).sum(-1) + 1).tolist()
-        columns["entropy"] += torch.special.entr(probabilities).sum(-1).tolist()
-        ids, probs = _top(probabilities)
-        columns["ids"] += ids
-        columns["probs"] += probs
-    return {
-        "target_prob_of_draft_token": np.array(columns["prob"], np.float32),
-        "target_rank_of_draft_token": np.array(columns["rank"], np.int32),
-        "target_entropy": np.array(columns["entropy"], np.float32),
-        "target_top_ids": np.array(columns["ids"], np.int32),
-        "target_top_probs": np.array(columns["probs"], np.float32),
-    }

@@ -14,6 +14,7 @@ import numpy as np
 
 from specviz.errors import SpecVizError
 from specviz.replay.counts import RoundCounts
+from specviz.replay.one_setting import check_fixed_output
 from specviz.replay.policies import ON_FAIL
 from specviz.trace.recording import Recording
 
@@ -58,6 +59,7 @@ def replay_grid(
     if on_fail not in ON_FAIL:
         raise SpecVizError(f'on_fail is {on_fail!r}; choose "drop" or "keep".')
     for recording in recordings:
+        check_fixed_output(recording)
         recording.check_max_draft(int(max_drafts.min()))
         recording.check_max_draft(int(max_drafts.max()))
     budgets = np.array([recording.budget(max_new_tokens) for recording in recordings])

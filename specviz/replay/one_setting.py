@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specviz.errors import SpecVizError
 from specviz.replay.policies import Policy, StepStats
+from specviz.replay.rules import recorded_rule
 from specviz.trace import RunInfo, Trace, TraceBuilder
 from specviz.trace.recording import Recording
 
@@ -81,6 +83,20 @@ class Turn(NamedTuple):
         return len(self.drafted) - self.withheld
 
 
+def check_fixed_output(recording: Recording) -> None:
+    """Refuse a recording whose rule decides by chance, so that another setting would have had other outcomes.
+
+    Raises:
+        SpecVizError: see above.
+    """
+    rule = recorded_rule(recording.settings)
+    if not rule.fixed_output:
+        raise SpecVizError(
+            f"This recording was made under the rule {rule.name}, which accepts by chance, so no single replay is "
+            "right; ask for its expectation (replay_expected), or record under the rule coupled."
+        )
+
+
 class Rounds:
     """The rounds of one recording at one draft length and budget, from any start, under any policy.
 
@@ -88,6 +104,7 @@ class Rounds:
     """
 
     def __init__(self, recording: Recording, max_draft: int, max_new_tokens: int | None) -> None:
+        check_fixed_output(recording)
         recording.check_max_draft(max_draft)
         self.budget = recording.budget(max_new_tokens)
         self.output = recording.output_ids[: self.budget].tolist()

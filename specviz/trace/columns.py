@@ -51,11 +51,21 @@ STEP_COLUMNS = (
     Column("position", INT, "tokens", "output position of the token, from 0"),
     Column("token", INT, "", "token id"),
     Column("status", TEXT, "", "accepted, rejected, discarded, withheld (draft); correction, bonus (target)"),
-    Column("confidence", FLOAT, "probability", "draft's probability of its token, after temperature; NaN for target"),
+    Column(
+        "confidence",
+        FLOAT,
+        "probability",
+        "the draft's highest probability (greedily its token's), after temperature; NaN for target",
+    ),
     Column("entropy", FLOAT, "nats", "entropy of the draft's distribution; NaN for target"),
     Column("margin", FLOAT, "probability", "draft's top-1 minus top-2 probability; NaN for target"),
     Column("target_token", INT, "", "what the target says here after the committed text; -1 when unknown"),
-    Column("target_margin", FLOAT, "logits", "the target's top-1 minus top-2 logit there; NaN when unknown"),
+    Column(
+        "target_margin",
+        FLOAT,
+        "logits",
+        "the target's top-1 minus top-2 logit there, noise included; NaN when unknown",
+    ),
     Column("near_tie", FLAG, "", "rounding could have turned this step out otherwise (see `near_tie_epsilons`)"),
 )
 

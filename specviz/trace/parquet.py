@@ -19,7 +19,7 @@ from specviz.trace.recording import ARRAY_COLUMNS, TOP_COLUMNS, TOP_TOKENS, Reco
 from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
 from specviz.trace.trace import PairInfo
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 METADATA_KEY = b"specviz"
 SCALARS = {
     "prompt_id": pa.string(),
@@ -85,12 +85,20 @@ def read_recordings(path: str | Path) -> RecordingSet:
                     f"{path} was written by a newer SpecViz (schema {shared['schema_version']}, this one reads "
                     f"{SCHEMA_VERSION}); update SpecViz."
                 )
-            table = file.read([*SCALARS, *ARRAY_TYPES])
+            table = file.read([*SCALARS, *ARRAY_TYPES])  # a column that a file lacks is left out
+            if shared["schema_version"] < 2:
+                table = _with_emitted(table)
         return _recording_set(table, shared)
     except FileNotFoundError as error:
         raise SpecVizError(f"There is no file {path}; check the path or make it with `record`.") from error
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpecVizError(f"{path} is damaged or no recording set; record it again or choose another file.") from error
+
+
+def _with_emitted(table: pa.Table) -> pa.Table:
+    """Add what schema 1 lacked. Its recordings are greedy, so the emitted token is the target's most likely one."""
+    emitted = [row[::TOP_TOKENS] for row in table["target_top_probs"].to_pylist()]
+    return table.append_column("target_prob_of_emitted", pa.array(emitted, ARRAY_TYPES["target_prob_of_emitted"]))
 
 
 def _recording_set(table: pa.Table, shared: dict) -> RecordingSet:

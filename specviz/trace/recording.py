@@ -19,15 +19,16 @@ TOP_TOKENS = 5
 
 # One value (or TOP_TOKENS values) per output position: what both models say after the output before it.
 POSITION_COLUMNS = (
-    Column("draft_token", INT, "", "the draft's most likely token"),
-    Column("draft_confidence", FLOAT, "probability", "the draft's probability of that token, after temperature"),
+    Column("draft_token", INT, "", "the token the draft takes: greedily its most likely one"),
+    Column("draft_confidence", FLOAT, "probability", "probability of the draft's most likely token, after temperature"),
     Column("draft_entropy", FLOAT, "nats", "entropy of the draft's distribution"),
     Column("draft_margin", FLOAT, "probability", "the draft's top-1 minus top-2 probability"),
     Column("draft_prob_of_emitted", FLOAT, "probability", "the draft's probability of the emitted token"),
     Column("target_prob_of_draft_token", FLOAT, "probability", "the target's probability of the draft's token"),
     Column("target_rank_of_draft_token", INT, "", "rank of the draft's token for the target, 1 = most likely"),
     Column("target_entropy", FLOAT, "nats", "entropy of the target's distribution"),
-    Column("target_margin", FLOAT, "logits", "the target's top-1 minus top-2 logit"),
+    Column("target_prob_of_emitted", FLOAT, "probability", "the target's probability of the emitted token"),
+    Column("target_margin", FLOAT, "logits", "the target's top-1 minus top-2 logit, noise included; NaN if unknown"),
 )
 TOP_COLUMNS = (
     Column("draft_top_ids", INT, "", "the draft's five most likely tokens; -1 where the vocabulary is smaller"),
@@ -37,8 +38,8 @@ TOP_COLUMNS = (
 )
 # The draft's further steps after its wrong token at position i lie at branch_offsets[i] : branch_offsets[i + 1].
 BRANCH_COLUMNS = (
-    Column("branch_token", INT, "", "the draft's most likely token"),
-    Column("branch_confidence", FLOAT, "probability", "its probability, after temperature"),
+    Column("branch_token", INT, "", "the token the draft takes"),
+    Column("branch_confidence", FLOAT, "probability", "probability of its most likely token, after temperature"),
     Column("branch_entropy", FLOAT, "nats", "entropy of the draft's distribution"),
     Column("branch_margin", FLOAT, "probability", "the draft's top-1 minus top-2 probability"),
 )
@@ -84,6 +85,7 @@ class Recording:
     target_prob_of_draft_token: np.ndarray  # (N,) float32
     target_rank_of_draft_token: np.ndarray  # (N,) int32
     target_entropy: np.ndarray  # (N,) float32
+    target_prob_of_emitted: np.ndarray  # (N,) float32
     target_margin: np.ndarray  # (N,) float32
     draft_top_ids: np.ndarray  # (N, 5) int32
     draft_top_probs: np.ndarray  # (N, 5) float32

@@ -3,7 +3,9 @@
 import streamlit as st
 
 from specviz.models.catalogue import PAIRS
-from specviz.ui.requests import PairChoice, RunRequest
+from specviz.replay import Sampling
+from specviz.replay.rules import RULES, Coupled, TargetSampleMatch
+from specviz.ui.requests import Drawing, PairChoice, RunRequest
 from specviz.ui.shown import Shown
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import Job, workshop
@@ -34,17 +36,45 @@ def choose_pair(key: str) -> tuple[PairChoice, int]:
     return PairChoice(target.strip(), draft.strip(), target_precision, draft_precision), int(tokens)
 
 
+def choose_drawing() -> Drawing:
+    """Ask how tokens are drawn. On offer are the rules under which a recording replays exactly."""
+    with st.expander("Sampling"):
+        st.caption(
+            "At temperature 0 the likeliest token is taken. Above, both models draw with noise that belongs to seed "
+            "and position, so that the text is a fair draw from the target and still the same for every threshold."
+        )
+        columns = st.columns(4, vertical_alignment="bottom")
+        temperature = columns[0].number_input("Temperature", 0.0, 2.0, 0.0, 0.1, key="own-temperature")
+        top_k = columns[1].number_input("Top-k (0: all)", 0, 1000, 0, 5, key="own-top-k")
+        top_p = columns[2].number_input("Top-p", 0.0, 1.0, 1.0, 0.05, key="own-top-p")
+        min_p = columns[3].number_input("Min-p", 0.0, 1.0, 0.0, 0.05, key="own-min-p")
+        columns = st.columns(4, vertical_alignment="bottom")
+        penalty = columns[0].number_input("Repetition penalty", 0.5, 2.0, 1.0, 0.05, key="own-penalty")
+        seed = columns[1].number_input("Seed", 0, 2**31 - 1, 0, key="own-seed")
+        rule = columns[2].selectbox(
+            "Acceptance rule",
+            [Coupled.name, TargetSampleMatch.name],
+            disabled=temperature == 0,
+            key="own-rule",
+            help="Both are lossless. coupled: the draft draws with the target's noise. target_sample_match: the draft "
+            "takes its likeliest token.",
+        )
+    sampling = Sampling(temperature, int(top_k), top_p, min_p, penalty)
+    return Drawing(sampling, None if sampling.greedy else RULES[rule](), int(seed))
+
+
 def prompt_form() -> None:
     """Ask for a prompt and hand it in."""
     prompt = st.text_area("Your prompt", key="own-text", height=100, placeholder="Explain tides to a child.")
     choice, tokens = choose_pair("own")
+    drawing = choose_drawing()
     if st.button("Run and record", type="primary", key="own-run"):
         if not prompt.strip():
             st.warning("The prompt is empty: write what the model shall answer or continue.")
         elif not (choice.target and choice.draft):
             st.warning("Name both models: a target and its draft.")
         else:
-            job = workshop().submit(RunRequest(choice, prompt, tokens, RECORDED_DRAFT))
+            job = workshop().submit(RunRequest(choice, prompt, tokens, RECORDED_DRAFT, drawing))
             st.query_params["run"] = job.id
 
 

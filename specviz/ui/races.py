@@ -7,7 +7,7 @@ from specviz.analysis import predict, round_times
 from specviz.errors import SpecVizError
 from specviz.trace.trace import Trace
 from specviz.ui.race_view import Moments
-from specviz.ui.requests import MeasuredRace, RaceRequest
+from specviz.ui.requests import Drawing, MeasuredRace, RaceRequest
 from specviz.ui.shown import Shown
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
@@ -39,7 +39,9 @@ def measured_race(shown: Shown, tau: float, max_draft: int) -> MeasuredRace | No
     """Offer to run the race for real; what came of it, if it was run at these settings in this session."""
     if shown.pair is None:
         return None
-    asked = RaceRequest(shown.pair, shown.recording.prompt, len(shown.recording.output_ids), tau, max_draft)
+    recording = shown.recording
+    tokens = len(recording.output_ids)
+    asked = RaceRequest(shown.pair, recording.prompt, tokens, tau, max_draft, Drawing.of(recording))
     job = workshop().job(st.session_state.get("race-job"))
     if job is not None and job.request == asked:
         if job.over:

@@ -1,9 +1,13 @@
 """What a session may ask of a loaded pair, and what it gets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specviz.analysis.comparison import MeasuredPoint
 from specviz.analysis.prompts import Prompt
+from specviz.errors import SpecVizError
+from specviz.replay import AcceptanceRule, Sampling
+from specviz.replay.rules import recorded_rule
+from specviz.trace import Recording
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,31 @@ class PairChoice:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """How tokens are drawn, as the engine's `Settings` take it; greedy by default."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    rule: AcceptanceRule | None = None
+    seed: int = 0
+
+    @classmethod
+    def of(cls, recording: Recording) -> "Drawing":
+        """As a recording was made.
+
+        Raises:
+            SpecVizError: its settings are not those of a recording.
+        """
+        rule, values = recorded_rule(recording.settings), recording.settings.get("sampling", {})
+        try:
+            return cls(Sampling(**values), rule(), recording.seed)
+        except (TypeError, ValueError) as error:
+            raise SpecVizError("The sampling settings of this recording are damaged; record it again.") from error
+
+    def arguments(self) -> dict:
+        return {"sampling": self.sampling, "rule": self.rule, "seed": self.seed}
+
+
+@dataclass(frozen=True)
 class RunRequest:
     """Generate and record."""
 
@@ -27,6 +56,7 @@ class RunRequest:
     prompt: str
     max_new_tokens: int
     max_draft: int
+    drawing: Drawing = Drawing()
 
 
 @dataclass(frozen=True)
@@ -48,6 +78,7 @@ class RaceRequest:
     max_new_tokens: int
     tau: float
     max_draft: int
+    drawing: Drawing = Drawing()
 
 
 @dataclass(frozen=True)
@@ -59,6 +90,7 @@ class MeasureRequest:
     max_new_tokens: int
     tau: float
     max_draft: int
+    drawing: Drawing = Drawing()
 
 
 @dataclass(frozen=True)
@@ -86,6 +118,7 @@ class MeasuredRace:
 Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest | CompareRequest
 __all__ = [
     "CompareRequest",
+    "Drawing",
     "MeasureRequest",
     "MeasuredPoint",
     "MeasuredRace",

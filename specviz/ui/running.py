@@ -55,6 +55,7 @@ class LivePair:
             ids,
             max_new_tokens=request.max_new_tokens,
             max_draft=request.max_draft,
+            **request.drawing.arguments(),
             prompt=request.prompt,
             observers=(_RoundTeller(self._shown_text, on_round),),
             stopped=stopped,
@@ -80,7 +81,7 @@ class LivePair:
 
     def measure(self, request: MeasureRequest, stopped: Callable[[], bool], progress: Progress) -> MeasuredPoint:
         """One setting on every prompt, interleaved with plain decoding."""
-        settings = Settings(ConfidenceThreshold(request.tau), request.max_draft, request.max_new_tokens)
+        settings = _settings(request)
         prompts = [encode_prompt(self._pair, prompt) for prompt in request.prompts]
         found = measure(self._engine, prompts, [settings], stopped=stopped, progress=progress)
         speculative = found.speculative_seconds[0][0]
@@ -89,9 +90,11 @@ class LivePair:
     def race(self, request: RaceRequest, stopped: Callable[[], bool]) -> MeasuredRace:
         """One plain and one speculative run after a short warm-up of both."""
         ids = encode_prompt(self._pair, request.prompt)
-        settings = Settings(ConfidenceThreshold(request.tau), request.max_draft, request.max_new_tokens)
+        settings = _settings(request)
         self._engine.warm_up(ids)
-        plain, plain_output = _timed(self._engine.plain(ids, request.max_new_tokens, stopped))
+        plain, plain_output = _timed(
+            self._engine.plain(ids, request.max_new_tokens, stopped, sampling=settings.sampling, seed=settings.seed)
+        )
         speculative, output = _timed(self._engine.speculative(ids, settings, stopped))
         if stopped():
             raise SpecVizError("The race was stopped.")
@@ -108,6 +111,11 @@ class LivePair:
 
     def _shown_text(self, token: int) -> str:
         return display_text(self._text.bytes_of(token))
+
+
+def _settings(request: MeasureRequest | RaceRequest) -> Settings:
+    drawing = request.drawing.arguments()
+    return Settings(ConfidenceThreshold(request.tau), request.max_draft, request.max_new_tokens, **drawing)
 
 
 def _timed(events: Iterable[Event]) -> tuple[list[list[float]], tuple[int, ...]]:

@@ -7,7 +7,7 @@ from specviz.analysis.prompts import Prompt, default_prompts, parse_prompts
 from specviz.errors import SpecVizError
 from specviz.ui.library import ShownSet
 from specviz.ui.own_prompt import RECORDED_DRAFT, choose_pair
-from specviz.ui.requests import MeasuredPoint, MeasureRequest, SweepRequest
+from specviz.ui.requests import Drawing, MeasuredPoint, MeasureRequest, SweepRequest
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
 
@@ -108,7 +108,8 @@ def measure_form(offered: ShownSet, tau: float, max_draft: int) -> None:
     longest = max(len(shown.recording.output_ids) for shown in offered.members[:MOST_MEASURED])
     words = f"Measure τ = {tau:.3f}, γ = {max_draft} for real, on {len(prompts)} prompt{'s' * (len(prompts) > 1)}"
     if st.button(words, key="measure-run", help="Loads the pair and runs each prompt plainly and speculatively."):
-        request = MeasureRequest(pair, prompts, longest, tau, max_draft)
+        drawing = Drawing.of(offered.recordings[0])
+        request = MeasureRequest(pair, prompts, longest, tau, max_draft, drawing)
         st.session_state["measured-set"] = _names(offered)
         st.session_state["measure-job"] = workshop().submit(request).id
         st.rerun()

@@ -38,6 +38,7 @@ class Policy:
     """
 
     name: ClassVar[str]
+    looks_at_drawn_token: ClassVar[bool] = False  # when deciding to withhold it: see `specviz.replay.rules`
     on_fail: str = "drop"
 
     def begin(self, prompt_ids: Sequence[int]) -> None:

@@ -143,6 +143,7 @@ class ContextThreshold(Policy):
     token_flags: str
     on_fail: str = "drop"
     name: ClassVar[str] = "context"
+    looks_at_drawn_token: ClassVar[bool] = True
     _tracker: ContextTracker = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

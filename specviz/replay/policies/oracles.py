@@ -17,6 +17,7 @@ class StopOracle(Policy):
 
     output: list[int] = field(repr=False)
     name: ClassVar[str] = "stop_oracle"
+    looks_at_drawn_token: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.output = [int(token) for token in self.output]
@@ -35,6 +36,7 @@ class OptimalOracle(Policy):
 
     plan: list[Sequence[int]] = field(repr=False)
     name: ClassVar[str] = "optimal_oracle"
+    looks_at_drawn_token: ClassVar[bool] = True
     on_fail: str = field(default="keep", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -133,6 +133,7 @@ class LlamaCpp(Policy):
     n_max: int = 16
     n_min: int = 0
     name: ClassVar[str] = "llama_cpp"
+    looks_at_drawn_token: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.p_min = check_between("p_min", self.p_min, 0, 1)

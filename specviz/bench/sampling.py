@@ -1,0 +1,146 @@
+"""`bench sampling`: what is promised of sampled runs, on a real pair.
+
+Part 1: under `coupled` every real trace equals its replay, and the output is the same for every setting. Part 2: under
+`rejection` many real runs against `replay_expected` on each run's own text. Part 3: a round under `rejection`
+against one under `greedy`, with the same number of draft steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from specviz.bench.equality import DRAFT_LENGTHS, THRESHOLDS, TOLERANCE
+from specviz.bench.pair import BenchPair
+from specviz.bench.reporting import Verdicts, console, table
+from specviz.engine.engine import Engine, Settings
+from specviz.engine.recording import record
+from specviz.engine.trace_recorder import TraceRecorder
+from specviz.replay import ConfidenceThreshold, FixedLength, Sampling, replay, replay_expected, trace_counts
+from specviz.replay.rules import Coupled, Rejection
+from specviz.trace import trace_differences
+
+TEMPERATURES = (0.3, 0.7, 1.0, 1.5)
+EXPECTED_SETTINGS = ((0.0, 2), (0.0, 5), (0.2, 4), (0.4, 3), (0.6, 5))  # threshold, draft length
+EXPECTED_TEMPERATURE, EXPECTED_TOKENS = 0.8, 12
+TIMED_DRAFT, TIMED_TOKENS = 4, 64
+ROUND_BAR = 0.03
+
+
+def run(
+    prompts: Sequence[list[int]], pair: BenchPair, *, max_new_tokens: int = 24, runs: int = 400, repeats: int = 5
+) -> bool:
+    """Print the three parts and verdicts; whether every bar is met.
+
+    Args:
+        runs: real runs at each setting of part 2.
+        repeats: runs of each rule in part 3, in turns.
+    """
+    engine = Engine(pair.load(), pass_mode="fast")
+    console.print(f"{engine.pair.name}, {pair.precision}, {engine.pair_info().device}", markup=False)
+    verdicts = Verdicts()
+    _replayed(engine, prompts, max_new_tokens, verdicts)
+    _expected(engine, prompts[0], runs, verdicts)
+    _round_times(engine, prompts[0], repeats, verdicts)
+    return verdicts.all_met
+
+
+def _replayed(engine: Engine, prompts: Sequence[list[int]], tokens: int, verdicts: Verdicts) -> None:
+    different = outputs = runs = 0
+    for seed, prompt in enumerate(prompts):
+        for temperature in TEMPERATURES:
+            sampling = Sampling(temperature)
+            recording = record(engine, prompt, max_new_tokens=tokens, sampling=sampling, seed=seed)
+            for threshold, max_draft in itertools.product(THRESHOLDS, DRAFT_LENGTHS):
+                policy = ConfidenceThreshold(threshold)
+                real = engine.trace(prompt, Settings(policy, max_draft, tokens, sampling, Coupled(), seed))
+                lines = trace_differences(real, replay(recording, policy, max_draft), confidence_tolerance=TOLERANCE)
+                runs += 1
+                different += bool(lines)
+                outputs += real.run.output_ids != tuple(recording.output_ids.tolist())
+                if lines:
+                    console.print(
+                        f"prompt {seed}, temperature {temperature}, threshold {threshold}, draft length {max_draft}: "
+                        f"{lines[0]}",
+                        markup=False,
+                    )
+            console.print(f"prompt {seed + 1} of {len(prompts)}, temperature {temperature} compared")
+    verdicts.check("coupled: replayed traces equal the engine's", different == 0, f"{runs - different} of {runs}")
+    verdicts.check("coupled: one output for every setting", outputs == 0, f"{runs - outputs} of {runs}")
+
+
+def _expected(engine: Engine, prompt: list[int], runs: int, verdicts: Verdicts) -> None:
+    """Differences of real runs from the expectation given each run's own text, which is recorded as it was made."""
+    sampling = Sampling(EXPECTED_TEMPERATURE)
+    shown = table(
+        f"Real runs under rejection and their expectation, {runs} runs of {EXPECTED_TOKENS} tokens",
+        "threshold", "draft length", "tokens per pass", "expected", "off by", "acceptance", "expected", "off by",
+    )  # fmt: skip
+    worst = 0.0
+    for threshold, max_draft in EXPECTED_SETTINGS:
+        policy = ConfidenceThreshold(threshold)
+        found, expected = [], []
+        for seed in range(runs):
+            setting = Settings(policy, max_draft, EXPECTED_TOKENS, sampling, Rejection(), seed)
+            recorder = TraceRecorder(engine.run_info("", prompt, setting), policy)
+            recording = record(
+                engine,
+                prompt,
+                max_new_tokens=EXPECTED_TOKENS,
+                max_draft=max_draft,
+                sampling=sampling,
+                rule=Rejection(),
+                seed=seed,
+                policy=policy,
+                observers=(recorder.observe,),
+            )
+            found.append(trace_counts(recorder.trace))
+            expected.append(replay_expected(recording, policy, max_draft))
+        passes = _ratio_and_error(found, expected, "emitted", "rounds")
+        rates = _ratio_and_error(found, expected, "accepted", "proposed")
+        cells = []
+        for real, predicted, error in (passes, rates):
+            off = (real - predicted) / error if error else 0.0
+            worst = max(worst, abs(off))
+            cells += [f"{real:.3f}", f"{predicted:.3f}", f"{off:+.2f} SE"]
+        shown.add_row(f"{threshold:.1f}", str(max_draft), *cells)
+        console.print(f"threshold {threshold}, draft length {max_draft} done")
+    console.print(shown)
+    verdicts.check("expected counts within 2 standard errors of real runs", worst <= 2, f"at most {worst:.2f}")
+
+
+def _ratio_and_error(found, expected, part: str, whole: str) -> tuple[float, float, float]:
+    """Ratio of sums of real runs, of expectations, and the standard error of their difference (delta method)."""
+    parts, wholes = (np.array([float(getattr(one, name)) for one in found]) for name in (part, whole))
+    expected_parts, expected_wholes = (
+        np.array([float(getattr(one, name)) for one in expected]) for name in (part, whole)
+    )
+    real, predicted = parts.sum() / wholes.sum(), expected_parts.sum() / expected_wholes.sum()
+    deviations = (parts - real * wholes) / wholes.mean() - (
+        expected_parts - predicted * expected_wholes
+    ) / expected_wholes.mean()
+    return real, predicted, deviations.std(ddof=1) / len(found) ** 0.5
+
+
+def _round_times(engine: Engine, prompt: list[int], repeats: int, verdicts: Verdicts) -> None:
+    kinds = {"greedy": (Sampling(), None), "rejection": (Sampling(1.0), Rejection())}
+    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    engine.warm_up(prompt)
+    for repeat in range(repeats):
+        for name, (sampling, rule) in kinds.items():
+            trace = engine.trace(prompt, Settings(FixedLength(), TIMED_DRAFT, TIMED_TOKENS, sampling, rule, repeat))
+            rounds = trace.rounds
+            whole = rounds["proposed"] == TIMED_DRAFT
+            after_all = np.roll((rounds["accepted"] == rounds["proposed"]), 1)  # its first step takes in two tokens
+            alike = whole & ~after_all
+            seconds[name] += (rounds["draft_seconds"] + rounds["verify_seconds"] + rounds["overhead_seconds"])[
+                alike
+            ].tolist()
+    more = median(seconds["rejection"]) / median(seconds["greedy"]) - 1
+    counts = ", ".join(f"{median(values) * 1e3:.1f} ms {name} (n = {len(values)})" for name, values in seconds.items())
+    verdicts.check(
+        f"a round under rejection at most {ROUND_BAR:.0%} slower", more <= ROUND_BAR, f"{more:+.1%}: {counts}"
+    )
