@@ -14,6 +14,7 @@ from specviz.analysis.precision_files import read_comparison
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import RecordingSet, read_trace_csv, write_recordings
 from specviz.ui.precision_panel import pack_lines
+from specviz.ui.screenshots import running_app
 from specviz.ui.token_texts import display_text
 
 pytestmark = pytest.mark.browser
@@ -324,3 +325,12 @@ def test_two_sessions_do_not_see_each_other(browser, server):
     assert "tau=0.8" in second.url
     first.close()
     second.close()
+
+
+def test_a_link_to_a_page_may_be_the_first_thing_a_server_is_asked_for(gallery, page):
+    with running_app(SPECVIZ_GALLERY=str(gallery), OMP_NUM_THREADS="1") as address:
+        page.goto(f"{address}/race")
+        page.locator("[data-testid=stMainBlockContainer] h1").first.wait_for()
+        page.get_by_role("link", name="Thresholds").first.wait_for()
+        assert page.locator("[data-testid=stSidebarNav]").count() == 0
+        assert page.locator("[data-testid=stMainBlockContainer] h1").first.inner_text() == "The same text, twice"
