@@ -20,6 +20,7 @@ page = st.navigation(
         st.Page("pages/tuning.py", title="Tuning"),
         st.Page("pages/calibration.py", title="Calibration"),
         st.Page("pages/context.py", title="Context"),
+        st.Page("pages/fidelity.py", title="Fidelity"),
         st.Page("pages/race.py", title="Race"),
         st.Page("pages/learn.py", title="Learn"),
         st.Page("pages/data.py", title="Data"),

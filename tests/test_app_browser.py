@@ -334,3 +334,16 @@ def test_a_link_to_a_page_may_be_the_first_thing_a_server_is_asked_for(gallery, 
         page.get_by_role("link", name="Thresholds").first.wait_for()
         assert page.locator("[data-testid=stSidebarNav]").count() == 0
         assert page.locator("[data-testid=stMainBlockContainer] h1").first.inner_text() == "The same text, twice"
+
+
+def test_a_token_clicked_on_the_fidelity_page_is_the_one_in_the_picture(page, server):
+    page.goto(f"{server}/fidelity")
+    tokens = page.locator(".marked button")
+    tokens.nth(5).click()
+    page.locator('.marked button[aria-pressed="true"]').and_(tokens.nth(5)).wait_for()
+    before = page.get_by_text("Drafted here, a token stands with chance").inner_text()
+    tokens.nth(9).click()
+    page.wait_for_function(
+        "(before) => ![...document.querySelectorAll('*')].some((node) => node.textContent === before)", arg=before
+    )
+    assert page.get_by_text("Drafted here, a token stands with chance").inner_text() != before

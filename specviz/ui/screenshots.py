@@ -24,6 +24,7 @@ PAGES = {
     "tuning": "tuning",
     "calibration": "calibration",
     "context": "context",
+    "fidelity": "fidelity",
     "race": "race",
     "learn": "learn",
     "data": "data",

@@ -1,0 +1,34 @@
+"""A text in tokens: with marks where it differs from another, or with tokens to click."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import streamlit as st
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def _component() -> Callable:
+    return st.components.v2.component(
+        "specviz_marked_text",
+        **{kind: (FOLDER / f"marked.{kind}").read_text("utf-8") for kind in ("html", "css", "js")},
+    )
+
+
+def marked_text(key: str, tokens: Sequence[str], differs: Sequence[bool]) -> None:
+    """Show tokens; those that differ are marked."""
+    _component()(key=key, data={"tokens": [list(pair) for pair in zip(tokens, differs, strict=True)], "choose": False})
+
+
+def chosen_place(key: str, number: int) -> int:
+    """The token that the reader clicked last in `token_choice(key, …)`, the first to begin with."""
+    place = (st.session_state.get(key) or {}).get("place", 0)
+    return min(max(0, int(place)), number - 1)
+
+
+def token_choice(key: str, tokens: Sequence[str], place: int) -> None:
+    """Show tokens as buttons, the one at `place` chosen."""
+    data = {"tokens": [[token, False] for token in tokens], "choose": True, "place": place}
+    _component()(key=key, data=data, on_place_change=lambda: None)
