@@ -47,7 +47,7 @@ def run(*, samples: int = SAMPLES) -> bool:
     console.print(shown)
     for rule, looks, keep in itertools.product(LOSSLESS_RULES, (False, True), (False, True)):
         on_fail = "keep" if keep else "drop"
-        test = judged(Simulation(pairs[0], rule, 0.3, 3, drawn_token_decides=looks, keep=keep), samples)
+        test = judged(Simulation(pairs[0], rule, 0.6, 3, drawn_token_decides=looks, keep=keep), samples)
         expected = stays_lossless(rule, looks, on_fail)
         by = "the drawn token's probability" if looks else "the draft's confidence"
         verdicts.check(
