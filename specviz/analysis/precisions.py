@@ -352,15 +352,17 @@ def _partings(comparison: PrecisionComparison, combination: Combination) -> list
     return [first_divergence(full[recording.prompt_id], recording) for recording in shared]
 
 
+def with_interval(table: pd.DataFrame, value: str, low: str, high: str, unit: str = "") -> list[str]:
+    """Each row's value with its interval where it has one, such as "1.17 (1.06 to 1.31)"; named are three columns."""
+    return [
+        f"{a:.2f}{unit}" if np.isnan(b) else f"{a:.2f}{unit} ({b:.2f} to {c:.2f})"
+        for a, b, c in zip(table[value], table[low], table[high], strict=True)
+    ]
+
+
 def describe_comparison(comparison: PrecisionComparison) -> str:
     """Both tables for a terminal, with the two baselines named apart."""
     table = combination_table(comparison)
-
-    def interval(value: str, low: str, high: str) -> list[str]:
-        return [
-            f"{a:.2f}" if np.isnan(b) else f"{a:.2f} ({b:.2f} to {c:.2f})"
-            for a, b, c in zip(table[value], table[low], table[high], strict=True)
-        ]
 
     full = comparison.full_precision
     shown = pd.DataFrame(
@@ -371,8 +373,8 @@ def describe_comparison(comparison: PrecisionComparison) -> str:
             "best τ": [f"{value:.2f}" for value in table["threshold"]],
             "γ": table["max_draft"],
             "tok/s": [f"{value:.1f}" for value in table["tokens_per_second"]],
-            "× own plain": interval("speedup", "low", "high"),
-            f"× {full} plain": interval("speedup_over_full", "full_low", "full_high"),
+            "× own plain": with_interval(table, "speedup", "low", "high"),
+            f"× {full} plain": with_interval(table, "speedup_over_full", "full_low", "full_high"),
             "accepted": [f"{value:.0%}" for value in table["acceptance_rate"]],
             "same text": [f"{value:.0%}" for value in table["same_output"]],
             "parts at token": parts_at(table),

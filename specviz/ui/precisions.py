@@ -3,7 +3,6 @@
 from dataclasses import replace
 from importlib.util import find_spec
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -17,6 +16,7 @@ from specviz.analysis.precisions import (
     error_table,
     first_divergence,
     parts_at,
+    with_interval,
 )
 from specviz.analysis.prompts import default_prompts
 from specviz.models.catalogue import PAIRS
@@ -98,10 +98,6 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
     frame = frame[frame["combination"].isin(labels)]
     full = comparison.full_precision
 
-    def interval(value: str, low: str, high: str) -> list[str]:
-        rows = zip(frame[value], frame[low], frame[high], strict=True)
-        return [f"{a:.2f} ×" if np.isnan(b) else f"{a:.2f} × ({b:.2f} to {c:.2f})" for a, b, c in rows]
-
     st.dataframe(
         pd.DataFrame(
             {
@@ -111,8 +107,8 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
                 "best τ": [f"{value:.2f}" for value in frame["threshold"]],
                 "best γ": frame["max_draft"],
                 "there": [f"{value:.1f} tokens/s" for value in frame["tokens_per_second"]],
-                "over its own plain": interval("speedup", "low", "high"),
-                f"over {full} plain": interval("speedup_over_full", "full_low", "full_high"),
+                "over its own plain": with_interval(frame, "speedup", "low", "high", " ×"),
+                f"over {full} plain": with_interval(frame, "speedup_over_full", "full_low", "full_high", " ×"),
                 "accepted": [f"{value:.0%}" for value in frame["acceptance_rate"]],
                 f"text as at {full}": [f"{value:.0%} of prompts" for value in frame["same_output"]],
                 "parts at token (median)": parts_at(frame),

@@ -14,19 +14,7 @@ class Curve {
       const share = (event.clientX - this.svg.getBoundingClientRect().left - MARGIN.left) / this.inner;
       onMove(Math.round(clamp(share, 0, 1) * 1000) / 1000);
     };
-    this.svg.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.dragging = true;
-      this.svg.setPointerCapture(event.pointerId);
-      move(event);
-    });
-    this.svg.addEventListener("pointermove", (event) => this.dragging && move(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      this.svg.addEventListener(name, () => {
-        if (this.dragging) onRelease();
-        this.dragging = false;
-      });
-    }
+    followPointer(this.svg, move, onRelease);
   }
 
   build(lookup, measured) {

@@ -25,3 +25,21 @@ function clamp(value, low, high) {
 const formatTau = (tau) => tau.toFixed(3);
 const formatPercent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)} %`);
 const formatNumber = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
+
+// Tell `onMove` of the pointer's events on `node` from press to release, wherever it goes meanwhile.
+function followPointer(node, onMove, onRelease) {
+  let dragging = false;
+  node.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    dragging = true;
+    node.setPointerCapture(event.pointerId);
+    onMove(event);
+  });
+  node.addEventListener("pointermove", (event) => dragging && onMove(event));
+  for (const name of ["pointerup", "pointercancel"]) {
+    node.addEventListener(name, () => {
+      if (dragging) onRelease();
+      dragging = false;
+    });
+  }
+}

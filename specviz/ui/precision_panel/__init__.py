@@ -16,6 +16,7 @@ from specviz.analysis.precisions import Combination, PrecisionComparison
 from specviz.plots.style import SERIES
 
 FOLDER = Path(__file__).parent
+HELPERS = FOLDER.parent / "live_panel" / "dom.js"  # shared with the live panel; Streamlit takes one script
 STEPS = 1000  # of the slider from 0 to 1
 
 
@@ -23,7 +24,9 @@ STEPS = 1000  # of the slider from 0 to 1
 def _component() -> Callable:
     return st.components.v2.component(
         "specviz_precision_panel",
-        **{kind: (FOLDER / f"panel.{kind}").read_text("utf-8") for kind in ("html", "css", "js")},
+        html=(FOLDER / "panel.html").read_text("utf-8"),
+        css=(FOLDER / "panel.css").read_text("utf-8"),
+        js="\n".join(path.read_text("utf-8") for path in (HELPERS, FOLDER / "panel.js")),
     )
 
 

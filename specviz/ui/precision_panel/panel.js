@@ -4,21 +4,6 @@ const HEIGHT = 240;
 const MARGIN = { left: 40, right: 8, top: 8, bottom: 22 };
 const SETTLE_MS = 350; // after the last key
 const MARKS = ["M6 1a5 5 0 1 1 0 10a5 5 0 1 1 0-10z", "M1.5 1.5h9v9h-9z", "M6 .5l5.5 10.5h-11z", "M6 0l6 6l-6 6l-6-6z", "M6 11.5l-5.5-10.5h11z", "M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z"];
-const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-
-function element(tag, className = "", text = "") {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text) made.textContent = text;
-  return made;
-}
-
-function drawing(tag, attributes, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text) made.textContent = text;
-  return made;
-}
 
 // Colour is not the only cue: each line has a mark of its own, the same in both charts and in the table.
 function markOf(line, className) {
@@ -39,19 +24,7 @@ class Chart {
     this.svg = figure.querySelector("svg");
     this.layer = figure.querySelector(".riders");
     const move = (event) => onMove((event.clientX - this.svg.getBoundingClientRect().left - MARGIN.left) / this.inner);
-    this.svg.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.dragging = true;
-      this.svg.setPointerCapture(event.pointerId);
-      move(event);
-    });
-    this.svg.addEventListener("pointermove", (event) => this.dragging && move(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      this.svg.addEventListener(name, () => {
-        if (this.dragging) onRelease();
-        this.dragging = false;
-      });
-    }
+    followPointer(this.svg, move, onRelease);
   }
 
   // `series`: one list of values for each line; `plains`: [value, colour] of dashed lines; `one`: a value ruled stronger.
@@ -115,20 +88,10 @@ class PrecisionPanel {
     const slider = this.find(".slider");
     const drag = (event) => move((event.clientX - slider.getBoundingClientRect().left) / slider.clientWidth);
     slider.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.dragging = true;
-      slider.setPointerCapture(event.pointerId);
       slider.focus({ preventScroll: true });
-      drag(event);
       event.preventDefault();
     });
-    slider.addEventListener("pointermove", (event) => this.dragging && drag(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      slider.addEventListener(name, () => {
-        if (this.dragging) release();
-        this.dragging = false;
-      });
-    }
+    followPointer(slider, drag, release);
     slider.addEventListener("keydown", (event) => this.key(event));
     this.choosing(this.find(".baselines"), (button) => {
       this.baseline = button.dataset.baseline;
