@@ -80,10 +80,10 @@ def _expected(engine: Engine, prompt: list[int], runs: int, verdicts: Verdicts) 
         "threshold", "draft length", "tokens per pass", "expected", "off by", "acceptance", "expected", "off by",
     )  # fmt: skip
     worst = 0.0
-    for threshold, max_draft in EXPECTED_SETTINGS:
+    for number, (threshold, max_draft) in enumerate(EXPECTED_SETTINGS):
         policy = ConfidenceThreshold(threshold)
         found, expected = [], []
-        for seed in range(runs):
+        for seed in range(number * runs, (number + 1) * runs):  # each setting's runs are independent of the others'
             setting = Settings(policy, max_draft, EXPECTED_TOKENS, sampling, Rejection(), seed)
             recorder = TraceRecorder(engine.run_info("", prompt, setting), policy)
             recording = record(
