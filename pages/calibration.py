@@ -87,7 +87,27 @@ try:
         st.text("The texts of this set's tokens are not known, so their kinds are not either.")
     columns = ["part", "tokens", "acceptance", "confidence", "ece", "adaptive_ece", "brier", "roc_confidence"]
     columns += ["roc_entropy", "roc_margin"]
-    st.dataframe(calibration_table(found)[columns].round(3), hide_index=True, key="calibration-table")
+    three = {"format": "%.3f"}
+    area = "Area under the curve of accepted against rejected tokens let pass: 0.5 is guessing, 1 is certain"
+    st.dataframe(
+        calibration_table(found)[columns],
+        hide_index=True,
+        column_config={
+            "part": split,
+            "tokens": "Tokens",
+            "acceptance": st.column_config.NumberColumn("Accepted", format="percent"),
+            "confidence": st.column_config.NumberColumn("Mean confidence", **three),
+            "ece": st.column_config.NumberColumn(
+                "Calibration error", help="Expected, over bins of equal width", **three
+            ),
+            "adaptive_ece": st.column_config.NumberColumn("Adaptive", help="Over bins of equal counts", **three),
+            "brier": st.column_config.NumberColumn("Brier score", **three),
+            "roc_confidence": st.column_config.NumberColumn("Area, confidence", help=area, **three),
+            "roc_entropy": st.column_config.NumberColumn("Area, entropy", help=area, **three),
+            "roc_margin": st.column_config.NumberColumn("Area, margin", help=area, **three),
+        },
+        key="calibration-table",
+    )
 
     st.subheader("Does calibrating help?")
     if offered.cost is None or len(recordings) < 2:

@@ -68,8 +68,11 @@ def one_text(shown) -> None:
         pd.DataFrame(rows),
         hide_index=True,
         column_config={
-            "accepted": st.column_config.NumberColumn("accepted", format="percent"),
-            "γ": st.column_config.NumberColumn("γ deserved", help="Fastest draft length of rounds that start here"),
+            "tokens": "Tokens",
+            "kind": "Kind",
+            "text": "Text",
+            "accepted": st.column_config.NumberColumn("Accepted", format="percent"),
+            "γ": st.column_config.NumberColumn("Best draft length", help="Fastest for rounds that start here"),
         },
         key="stretches",
     )
@@ -104,7 +107,22 @@ try:
         chart(groups_figure(table, "Acceptance and confidence", pair, number), "groups-figure", 440)
     with right:
         chart(entropies_figure(table, "Entropy of either model", pair, number), "entropies-figure", 440)
-    st.dataframe(table.round(3), hide_index=True, key="groups")
+    share, nats = {"format": "percent"}, {"format": "%.2f"}
+    st.dataframe(
+        table,
+        hide_index=True,
+        column_config={
+            "name": which,
+            "positions": "Positions",
+            "acceptance": st.column_config.NumberColumn("Accepted", help="The draft's token is the target's", **share),
+            "low": st.column_config.NumberColumn("from", help="95 % interval, positions taken as independent", **share),
+            "high": st.column_config.NumberColumn("to", **share),
+            "confidence": st.column_config.NumberColumn("Mean confidence", format="%.3f"),
+            "draft_entropy": st.column_config.NumberColumn("Entropy of the draft (nats)", **nats),
+            "target_entropy": st.column_config.NumberColumn("Entropy of the target (nats)", **nats),
+        },
+        key="groups",
+    )
 
     st.subheader("One text")
     place = st.selectbox(

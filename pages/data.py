@@ -60,7 +60,10 @@ def image_format() -> None:
     st.session_state[IMAGE_FORMAT] = chosen
 
 
-st.title("Data")
+st.title("Take it with you, or bring your own")
+st.caption(
+    "Every step and round of one setting, to sort, filter and download; below, files made elsewhere to look at here."
+)
 offered = sets_on_offer()
 if offered:
     name = st.selectbox("Recording set", list(offered), format_func=lambda key: offered[key].title, key="data-set")

@@ -14,7 +14,7 @@ from specviz.ui.shown import Shown
 from specviz.ui.sweeps import measured_points
 
 PANEL = "live-panel"
-GALLERY, OWN, LOADED = "From the gallery", "Your own prompt", "Loaded sets"
+GALLERY, OWN, LOADED = "Gallery", "Your own prompt", "Loaded sets"
 
 
 def measured_marks(shown: Shown, max_draft: int) -> list[dict]:

@@ -16,7 +16,7 @@ unknown = [name for name, info in items.items() if not info.known]
 
 
 @st.fragment
-def figure(step: int, name: str, parts: tuple[str, ...], tau: float, max_draft: int = 5) -> None:
+def figure(step: int, name: str, parts: tuple[str, ...], tau: float, max_draft: int = 5, ghosts: bool = False) -> None:
     """The live panel on a gallery item, with only these parts."""
     shown = gallery_recording(name)
     key = f"lesson-{step}"
@@ -30,6 +30,7 @@ def figure(step: int, name: str, parts: tuple[str, ...], tau: float, max_draft: 
         longest_draft=shown.longest_draft,
         about=shown.about(),
         parts=parts,
+        ghosts=ghosts,
     )
 
 
@@ -78,7 +79,7 @@ st.markdown(
     "round begins. The text is what the target would have written alone, "
     "but for ties so near that rounding decides them."
 )
-figure(2, main, ("play", "strip"), 0.3)
+figure(2, main, ("play", "strip"), 0.3, ghosts=True)
 question("Press play. Who writes the last token of every round, and how long can a round be at most?")
 
 st.header("3. What the threshold does")
@@ -89,7 +90,7 @@ st.markdown(
     "stops guessing "
     "as soon as its confidence does not exceed τ."
 )
-figure(3, main, ("readouts", "slider", "changes", "strip"), 0.2)
+figure(3, main, ("readouts", "slider", "changes", "strip"), 0.2, ghosts=True)
 question("Find the lowest threshold at which nothing is struck out any more. How fast is that, compared with the best?")
 
 st.header("4. Why confidence is not certainty")

@@ -122,6 +122,19 @@ def test_ghosts_are_the_drafted_tokens_that_did_not_make_it(page, server):
     assert strip.locator(".ghost").evaluate_all("(all) => all.map((node) => node.dataset.status)") == wanted
 
 
+def test_a_lesson_that_asks_what_is_struck_out_shows_it(page, server):
+    page.goto(server)  # the navigation is set up by the first page
+    page.wait_for_selector(".panel[data-tau]")
+    page.goto(f"{server}/learn")
+    lesson = page.locator(".panel:has(.strip:visible):has(.slider:visible)").first
+    lesson.locator(".strip.text .ghost.rejected").first.wait_for()
+    assert lesson.locator(".ghost-switch input").is_checked()
+    lesson.locator(".slider").focus()
+    page.keyboard.press("End")  # nothing is proposed, so nothing can be rejected
+    lesson.locator(".strip.text .ghost.rejected").first.wait_for(state="hidden")
+    assert lesson.locator(".strip.text .ghost.withheld").count() > 0
+
+
 def test_play_drafts_verifies_judges_and_commits_round_by_round(page, server):
     open_panel(page, f"{server}/?item=ocean&tau=0.4&gamma=5")
     rounds = replayed(0.4, 5).rounds

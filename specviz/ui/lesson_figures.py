@@ -26,7 +26,9 @@ def pass_time_figure(cost: CostModel, pass_mode: str | None, tokens: int) -> go.
     """What one target pass takes over how many tokens, against as many single passes."""
     widths, milliseconds = pass_times(cost, pass_mode)
     one = float(cost.mode(pass_mode).plain_step.median[0] * 1e3)
-    figure = new_figure("One pass over several tokens", MEASURED, [describe_pair(cost.pair)], "tokens in a pass", "ms")
+    figure = new_figure(
+        "One pass over several tokens", MEASURED, [describe_pair(cost.pair)], "tokens in a pass", "time (ms)"
+    )
     figure.add_scatter(x=widths, y=milliseconds, name="one pass", mode="lines+markers", line={"color": TARGET})
     figure.add_scatter(
         x=widths, y=widths * one, name="as many passes of one token", mode="lines", line={"color": OTHER, "dash": "dot"}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,6 +68,7 @@ def running_app(**environment: str) -> Iterator[str]:
 def settle(page) -> None:
     """Wait until the page has drawn everything it is going to draw."""
     page.wait_for_selector("[data-testid=stMainBlockContainer] h1", timeout=PATIENCE_MS)
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=PATIENCE_MS)
     page.wait_for_function(
         "() => !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]')",
         timeout=PATIENCE_MS,
@@ -76,7 +77,9 @@ def settle(page) -> None:
     page.wait_for_timeout(1500)
 
 
-def take_pictures(folder: Path, pages: list[str]) -> list[Path]:
+def take_pictures(
+    folder: Path, pages: Sequence[str], widths: Sequence[int] = WIDTHS, schemes: Sequence[str] = SCHEMES
+) -> list[Path]:
     """Write the pictures into `folder` and return their paths."""
     from playwright.sync_api import sync_playwright
 
@@ -84,11 +87,11 @@ def take_pictures(folder: Path, pages: list[str]) -> list[Path]:
     taken = []
     with running_app() as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
-        for scheme in SCHEMES:
-            for width in WIDTHS:
+        for scheme in schemes:
+            for width in widths:
                 page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)
                 for name in pages:
-                    page.goto(f"{address}/{PAGES[name]}")
+                    page.goto(f"{address}/{PAGES[name]}", timeout=PATIENCE_MS)
                     settle(page)
                     height = page.evaluate(
                         "document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight + 60"
@@ -108,5 +111,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="folder for the pictures")
     parser.add_argument("--pages", nargs="+", choices=PAGES, default=list(PAGES))
+    parser.add_argument("--widths", nargs="+", type=int, default=list(WIDTHS), help="of the window, in pixels")
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
     options = parser.parse_args()
-    take_pictures(options.out, options.pages)
+    take_pictures(options.out, options.pages, options.widths, options.schemes)

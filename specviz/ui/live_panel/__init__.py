@@ -58,6 +58,7 @@ def live_panel(
     about: str,
     measured: Sequence[dict] = (),
     parts: Sequence[str] = (),
+    ghosts: bool = False,
 ) -> None:
     """Show the panel; `settled` tells where its threshold and draft length stand.
 
@@ -72,6 +73,7 @@ def live_panel(
         about: one or two sentences: where recording and times come from.
         measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
         parts: which of PARTS to show; all if none is named.
+        ghosts: whether drafted tokens that did not make it are shown from the start.
     """
     _component()(
         key=key,
@@ -84,6 +86,7 @@ def live_panel(
             "about": about,
             "measured": list(measured),
             "parts": list(parts),
+            "ghosts": ghosts,
         },
         on_tau_change=lambda: None,
         on_gamma_change=lambda: None,

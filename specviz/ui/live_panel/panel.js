@@ -31,7 +31,11 @@ class Panel {
     this.lane.readColours(this.root);
     if (this.data !== data) {
       if (this.data?.key !== data.key) {
-        if (!this.data) this.tau = data.tau;
+        if (!this.data) {
+          this.tau = data.tau;
+          this.text.withGhosts = data.ghosts;
+          this.find(".ghost-switch input").checked = data.ghosts;
+        }
         this.playback.close();
         this.showPlaying();
         this.root.querySelectorAll(".strip").forEach((strip) => { strip.scrollTop = 0; });

@@ -15,6 +15,7 @@ class Slider {
     this.onRelease = onRelease;
     root.addEventListener("pointerdown", (event) => this.press(event));
     root.addEventListener("pointermove", (event) => this.drag(event));
+    for (const name of ["keydown", "blur"]) root.addEventListener(name, () => root.classList.remove("by-pointer"));
     for (const name of ["pointerup", "pointercancel"]) root.addEventListener(name, (event) => this.release(event));
   }
 
@@ -62,6 +63,7 @@ class Slider {
     if (event.button !== 0) return;
     this.left = this.root.getBoundingClientRect().left;
     this.dragging = true;
+    this.root.classList.add("by-pointer"); // the ring is for the keyboard
     this.root.setPointerCapture(event.pointerId);
     this.root.focus({ preventScroll: true });
     this.drag(event);
