@@ -276,6 +276,7 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
     page.wait_for_url(re.compile("run="))
     page.reload()
     page.locator(".prompt-text", has_text=prompt).wait_for()
+    assert page.get_by_label("Your prompt").input_value() == prompt
     page.locator(".speed-figure", has_text=re.compile(r"\d\.\d\d")).wait_for()
     assert page.locator(".strip.text .tk").count() == 40
     page.goto(page.url.replace("/?", "/data?"))

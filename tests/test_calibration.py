@@ -42,6 +42,20 @@ def test_a_stopped_calibration_says_so():
         calibrate(engine, contexts=(4, 20), repeats=1, stopped=lambda: True)
 
 
+def test_a_calibration_stops_while_it_fills_its_caches():
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
+    stages = []
+    with pytest.raises(SpecVizError, match="stopped"):
+        calibrate(
+            engine,
+            contexts=(4, 20, 40),
+            repeats=1,
+            stopped=lambda: len(stages) > 1,
+            progress=lambda stage, share: stages.append(share),
+        )
+    assert stages == [0, 1 / 3], "the third cache is not filled any more"
+
+
 def test_measuring_runs_every_setting_beside_its_baseline():
     engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
     settings = [Settings(ConfidenceThreshold(t), 4, 12) for t in (0.0, 0.5)]

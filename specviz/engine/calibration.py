@@ -104,19 +104,23 @@ def calibrate_together(
     ends = time.monotonic() + time_limit
     benches = [_Bench(engine, contexts, max_draft, repeats) for engine in engines]
     for bench in benches:
-        bench.prefill(progress)
+        bench.prefill(progress, stopped)
     measured = 0
     for repeat in range(-1, repeats):  # the first turn warms up and is overwritten
         if measured >= _FEWEST_REPEATS and time.monotonic() > ends:
             break
         for at in range(len(contexts)):
             for bench in benches:
-                if stopped():
-                    raise SpecVizError("The calibration was stopped; nothing of it is kept.")
+                _end_if(stopped)
                 bench.take_turn(at, repeat)
         measured = repeat + 1
         progress("Measuring passes", (repeat + 2) / (repeats + 1))
     return [bench.samples(measured) for bench in benches]
+
+
+def _end_if(stopped: Callable[[], bool]) -> None:
+    if stopped():
+        raise SpecVizError("The calibration was stopped; nothing of it is kept.")
 
 
 class _Bench:
@@ -169,10 +173,11 @@ class _Bench:
         fork.begin(context + DRAFT_WIDTH)
         return fork
 
-    def prefill(self, progress: Callable[[str, float], None]) -> None:
+    def prefill(self, progress: Callable[[str, float], None], stopped: Callable[[], bool]) -> None:
         for at, context in enumerate(self._contexts):
             progress("Filling caches", at / len(self._contexts))
             for runner in (self._target[at], self._plain[at], self._draft[at]):
+                _end_if(stopped)
                 runner.prefill(self._text[:context])
 
     def _target_pass(self, runner: ModelRunner, width: int) -> float:

@@ -65,6 +65,9 @@ def choose_drawing() -> Drawing:
 
 def prompt_form() -> None:
     """Ask for a prompt and hand it in."""
+    job = current_job()
+    if "own-text" not in st.session_state and job and isinstance(job.request, RunRequest):
+        st.session_state["own-text"] = job.request.prompt  # a reloaded page finds its prompt again too
     prompt = st.text_area("Your prompt", key="own-text", height=100, placeholder="Explain tides to a child.")
     choice, tokens = choose_pair("own")
     drawing = choose_drawing()

@@ -36,13 +36,13 @@ def watch(job_id: str, key: str) -> None:
 def _progress(job: Job) -> None:
     words, share = job.stage or "Working", job.done or 0
     if job.state == MEASURING:
-        words = f"{words}: the times of this pair's passes, once. The speedup follows."
+        words = "Measuring the times of this pair's passes, once; the speedup follows"
     elif job.state == RUNNING and isinstance(job.request, RunRequest) and not job.done:
         share = _committed(job) / job.request.max_new_tokens
     elif job.total:
         share = (job.done or 0) / job.total
         words = f"{words}: {(job.done or 0) / 1e6:,.0f} of {job.total / 1e6:,.0f} MB"
-    st.text(words)
+    st.text("Stopping" if job.stop_asked else words)
     if share or job.state != LOADING:
         st.progress(min(1.0, max(0.0, share)))
 

@@ -1,6 +1,7 @@
 // Rounds as they are committed. Each call brings all rounds so far; only the new ones are added.
 
 const drawn = new WeakMap();
+const FRESH = 3; // rounds whose drafted tokens that did not make it are still shown; then the text is left to be read
 
 function token(text, status) {
   const node = document.createElement("span");
@@ -14,15 +15,20 @@ export default function render({ data, parentElement }) {
   const text = root.querySelector(".text");
   let state = drawn.get(root);
   if (!state || state.key !== data.key || state.rounds > data.rounds.length) {
-    state = { key: data.key, rounds: 0, tokens: 0 };
+    state = { key: data.key, rounds: 0, tokens: 0, ghosts: [] };
     drawn.set(root, state);
     text.replaceChildren();
   }
   for (const round of data.rounds.slice(state.rounds)) {
+    const ghosts = [];
     for (const [word, status] of round.drafted) {
-      text.append(token(word, status));
+      const node = token(word, status);
+      text.append(node);
       if (status === "accepted") state.tokens += 1;
+      else ghosts.push(node);
     }
+    state.ghosts.push(ghosts);
+    if (state.ghosts.length > FRESH) state.ghosts.shift().forEach((node) => node.remove());
     if (round.own) {
       text.append(token(...round.own));
       state.tokens += 1;
