@@ -7,7 +7,7 @@ from specviz.ui import query
 from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
 from specviz.ui.library import ShownSet, gallery_recording, own_sets
-from specviz.ui.live_panel import live_panel, settled
+from specviz.ui.live_panel import is_drawn, live_panel, settled
 from specviz.ui.messages import problem
 from specviz.ui.own_prompt import finished_run, prompt_form, watch_run
 from specviz.ui.shown import Shown
@@ -39,9 +39,12 @@ def panel(shown: Shown) -> None:
         longest_draft=shown.longest_draft,
         about=shown.about(),
         measured=measured_marks(shown, max_draft),
+        tells_when_drawn=True,
     )
     query.put_into_link(tau=tau, gamma=max_draft)
-    trace_charts(shown, tau, max_draft)
+    st.subheader(f"The same run, at τ = {tau:.3f} and γ = {max_draft}")
+    if is_drawn(PANEL):
+        trace_charts(shown, tau, max_draft)
 
 
 def gallery() -> Shown | None:

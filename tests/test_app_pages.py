@@ -95,6 +95,15 @@ def test_a_link_sets_item_threshold_and_draft_length():
     assert app.query_params["item"] in ("soup", ["soup"])
 
 
+def test_charts_follow_once_the_panel_is_on_screen():
+    app = open_page(PAGES[0], item="soup", tau="0.25", gamma="3")
+    assert not app.get("plotly_chart")
+    app.session_state["live-panel"] = {"tau": 0.25}  # what the panel tells
+    app.run()
+    assert len(app.get("plotly_chart")) == 4
+    assert not app.exception
+
+
 def test_an_empty_prompt_is_refused_with_a_sentence():
     app = open_page(PAGES[0])
     app.segmented_control(key="source").set_value("Your own prompt").run()

@@ -96,9 +96,8 @@ def test_timeline_spans_touch_and_add_up(trace):
     times = round_times(trace, COST, pass_mode="fast")
     figure = timeline_figure(trace, times)
     draft, target = named(figure, "draft"), named(figure, "target")
-    # A span is a rectangle: start, start, end, end, gap.
-    corners = {lane.name: np.asarray(lane.x, float).reshape(-1, 5) for lane in figure.data}
-    assert all(np.isnan(spans[:, 4]).all() for spans in corners.values())
+    # A span is a rectangle: start, start, end, end.
+    corners = {lane.name: np.asarray(lane.x, float).reshape(-1, 4) for lane in figure.data}
     start = {name: spans[:, 0] for name, spans in corners.items()}
     end = {name: spans[:, 2] for name, spans in corners.items()}
     np.testing.assert_allclose(end["draft"] - start["draft"], times.draft * 1e3)
@@ -113,19 +112,37 @@ def test_timeline_spans_touch_and_add_up(trace):
 
 def test_run_lengths(trace):
     figure = run_lengths_figure(trace)
-    np.testing.assert_array_equal(named(figure, "proposed").y, trace.rounds["proposed"])
-    np.testing.assert_array_equal(named(figure, "✓ accepted").y, trace.rounds["accepted"])
+    for name, column in (("proposed", "proposed"), ("✓ accepted", "accepted")):
+        bars, heights = named(figure, name), trace.rounds[column]
+        # A bar is four corners, bottom left first; bars of height 0 are left out, and the foot is out of sight.
+        x, y = (np.asarray(values, float).reshape(-1, 4) for values in (bars.x, bars.y))
+        np.testing.assert_array_equal((x[:, 0] + x[:, 2]) / 2, np.flatnonzero(heights))
+        np.testing.assert_array_equal(y[:, 1], heights[heights > 0])
+        assert (y[:, 0] < figure.layout.yaxis.range[0]).all() and y.max() < figure.layout.yaxis.range[1]
+        np.testing.assert_array_equal(
+            bars.customdata[::4], np.stack([np.arange(len(heights)), heights], 1)[heights > 0]
+        )
+    assert named(figure, "proposed").text[::4] == tuple(trace.rounds["stop_reason"][trace.rounds["proposed"] > 0])
 
 
 def test_confidence_lanes_hold_every_draft_step_once(trace):
     figure = confidence_figure(trace)
     drafted = trace.steps["source"] == "draft"
-    found = np.concatenate([np.asarray(lane.x, np.float64) for lane in figure.data])
-    np.testing.assert_array_equal(np.sort(found), np.sort(trace.steps["confidence"][drafted].astype(np.float64)))
     by_name = {lane.name.split(" ", 1)[1].split(":")[0]: lane for lane in figure.data}
+    places = {name: np.asarray(lane.x, np.float64) for name, lane in by_name.items()}
+    # A dash is four corners, all with the details of their step; gaps stand between combs of dashes.
+    discarded, corners = by_name["discarded"], ~np.isnan(places["discarded"])
+    details = np.asarray(discarded.customdata)[corners].reshape(-1, 4, 3)
+    assert (details == details[:, :1]).all()
+    order = np.lexsort((details[:, 0, 1], details[:, 0, 2]))
+    middles = places["discarded"][corners].reshape(-1, 4).mean(axis=1)
+    np.testing.assert_allclose(middles, details[:, 0, 0], atol=1e-6)
+    places["discarded"] = details[order, 0, 0]
+    found = np.concatenate(list(places.values()))
+    np.testing.assert_array_equal(np.sort(found), np.sort(trace.steps["confidence"][drafted].astype(np.float64)))
     for status in ("accepted", "rejected", "discarded"):
         expected = trace.steps["confidence"][trace.steps["status"] == status]
-        np.testing.assert_array_equal(np.asarray(by_name[status].x, np.float32), expected)
+        np.testing.assert_array_equal(places[status].astype(np.float32), expected)
     withheld = trace.steps["status"] == "withheld"
     wrongly = withheld & (trace.steps["token"] == trace.steps["target_token"])
     np.testing.assert_array_equal(
@@ -173,7 +190,7 @@ def test_texts_are_never_markup(curves, recordings, trace):
         text = figure.to_json()
         for tag in ("<b>", "<script", "<a ", "\\u003cb\\u003e", "\\u003cscript", "\\u003ca "):
             assert tag not in text
-    hover = confidence_figure(trace, lambda token: EVIL).data[-1].customdata[0][0]
+    hover = confidence_figure(trace, lambda token: EVIL).data[-1].text[0]
     assert hover == plain(repr(EVIL)) and "&lt;b&gt;" in hover and "&amp; " in hover
     pair = PairInfo(target="<b>x</b>", draft="<script>", device="<i>cpu</i>")
     subtitle = new_figure("a", "measured", [describe_pair(pair)], "", "").layout.title.subtitle.text

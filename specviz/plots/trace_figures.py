@@ -21,6 +21,10 @@ from specviz.plots.style import (
 from specviz.trace import PairInfo, Trace
 
 OUTCOMES = ("accepted", "rejected", "discarded", "rightly withheld", "wrongly withheld", "withheld, untested")
+CORNERS = 4  # of a rectangle
+DASH = (0.0175, 0.034)  # a discarded step's mark, in units of the axes: 7 pixels by 1.2 in a page's column
+BAR_WIDTH = 0.85  # rounds
+FOOT = -0.5  # tokens: bars stand on a line below the axis, out of sight
 
 
 def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
@@ -37,16 +41,16 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
     ends = np.cumsum(spans.T.ravel()).reshape(-1, 3).T
     rounds = trace.rounds
     details = np.stack([rounds[name] for name in ("round", "draft_steps", "proposed", "accepted", "emitted")], axis=-1)
+    details = np.repeat(details, CORNERS, axis=0)
     lanes = ("overhead", "target", "draft")  # from the bottom up
-    # A lane is one outline around all its spans: drawn at once, where as many bars would take half a second.
     for lane, colour, length, end in zip(
         ("draft", "target", "overhead"), (DRAFT, TARGET, OTHER), spans, ends, strict=True
     ):
-        start, gap = end - length, np.full(len(end), np.nan)
-        height = lanes.index(lane) + np.array([-0.33, 0.33, 0.33, -0.33, np.nan])
+        middle = lanes.index(lane)
+        x, y = _teeth(end - length, end, middle - 0.33, middle + 0.33)
         figure.add_scatter(
-            x=np.stack([start, start, end, end, gap], axis=-1).ravel(),
-            y=np.tile(height, len(end)),
+            x=x,
+            y=y,
             mode="none",
             fill="toself",
             fillcolor=colour,
@@ -58,14 +62,19 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
             },
             name=lane,
             hoveron="points",
-            customdata=np.repeat(np.column_stack([details, length]), 5, axis=0),
-            hovertemplate="round %{customdata[0]}: %{customdata[5]:.2f} ms<br>%{customdata[1]} draft steps, "
+            customdata=details,
+            text=[text for text in map("{:.2f}".format, length.tolist()) for _ in range(CORNERS)],
+            hovertemplate="round %{customdata[0]}: %{text} ms<br>%{customdata[1]} draft steps, "
             "%{customdata[2]} proposed<br>%{customdata[3]} accepted, %{customdata[4]} emitted<extra>"
             + lane
             + "</extra>",
         )
-    figure.update_layout(showlegend=False, hovermode="closest", hoverdistance=-1)
-    figure.update_yaxes(tickvals=list(range(len(lanes))), ticktext=list(lanes), zeroline=False)
+    figure.update_layout(
+        showlegend=False,
+        hovermode="closest",
+        hoverdistance=-1,
+        yaxis={"tickvals": list(range(len(lanes))), "ticktext": list(lanes), "zeroline": False},
+    )
     return _with_margins(figure, left=74)
 
 
@@ -75,22 +84,41 @@ def run_lengths_figure(trace: Trace) -> go.Figure:
     origin = trace.run.origin
     figure = new_figure("Proposed and accepted per round", origin, _about(trace), "round", "tokens")
     accepted = STATUSES["accepted"]
-    figure.add_bar(
-        x=rounds["round"],
-        y=rounds["proposed"],
-        name="proposed",
-        marker={"color": colour_with_alpha(DRAFT, 0.15), "line": {"color": DRAFT, "width": 1.5}},
-        customdata=rounds["stop_reason"],
-        hovertemplate="round %{x}: %{y} proposed<br>drafting ended by %{customdata}<extra></extra>",
+    looks = {
+        "proposed": {
+            "name": "proposed",
+            "fillcolor": colour_with_alpha(DRAFT, 0.15),
+            "line": {"color": DRAFT, "width": 1.5},
+            "hovertemplate": "round %{customdata[0]}: %{customdata[1]} proposed<br>"
+            "drafting ended by %{text}<extra></extra>",
+        },
+        "accepted": {
+            "name": f"{accepted.glyph} accepted",
+            "fillcolor": accepted.colour,
+            "line": {"color": accepted.colour, "width": 1.5},
+            "hovertemplate": "round %{customdata[0]}: %{customdata[1]} accepted<extra></extra>",
+        },
+    }
+    for what, look in looks.items():
+        drawn = np.flatnonzero(rounds[what])
+        number, tokens = rounds["round"][drawn], rounds[what][drawn]
+        x, y = _teeth(number - BAR_WIDTH / 2, number + BAR_WIDTH / 2, FOOT, tokens)
+        figure.add_scatter(
+            **look,
+            x=x,
+            y=y,
+            mode="lines",
+            fill="toself",
+            hoveron="points",
+            customdata=np.repeat(np.column_stack([number, tokens]), CORNERS, axis=0),
+            text=np.repeat(rounds["stop_reason"][drawn], CORNERS).tolist(),
+        )
+    figure.update_layout(
+        hovermode="closest",
+        hoverdistance=-1,
+        xaxis={"range": [-0.5, len(rounds["round"]) - 0.5]},
+        yaxis={"range": [0, 1.05 * max(1, int(rounds["proposed"].max()))]},
     )
-    figure.add_bar(
-        x=rounds["round"],
-        y=rounds["accepted"],
-        name=f"{accepted.glyph} accepted",
-        marker={"color": accepted.colour},
-        hovertemplate="round %{x}: %{y} accepted<extra></extra>",
-    )
-    figure.update_layout(barmode="overlay", bargap=0.15)
     return _with_margins(figure, left=52, bottom=104)
 
 
@@ -104,37 +132,46 @@ def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -
     figure = new_figure("Confidence and what became of it", origin, _about(trace), "confidence", "")
     steps = trace.steps
     outcomes = _outcomes(steps)
-    order = np.arange(len(outcomes))
+    # Scatter within a lane by a fixed irrational step, so that points do not hide each other.
+    jitter = np.float32((np.arange(len(outcomes)) * 0.6180339887 % 1 - 0.5) * 0.6)
     for lane, name in enumerate(reversed(OUTCOMES)):
         rows = np.flatnonzero(outcomes == name)
         look = STATUSES["withheld" if "withheld" in name else name]
         tokens = steps["token"][rows].tolist()
-        shown = [plain(repr(texts(token))) if texts else f"token {token}" for token in tokens]
-        # Scatter within the lane by a fixed irrational step, so that points do not hide each other.
-        jitter = (order[rows] * 0.6180339887 % 1 - 0.5) * 0.6
-        figure.add_scatter(
-            x=steps["confidence"][rows],
-            y=lane + jitter,
-            mode="markers",
-            name=f"{look.glyph} {name}: {len(rows)}",
-            marker={
+        known = {token: plain(repr(texts(token))) if texts else f"token {token}" for token in set(tokens)}
+        x, y = steps["confidence"][rows], lane + jitter[rows]
+        text = np.array([known[token] for token in tokens], object)
+        details = np.stack([steps[name][rows].astype(np.float32) for name in ("confidence", "position", "round")], -1)
+        if name == "discarded":  # of a long draft there are thousands, so the dashes are drawn at once
+            x, y, of = _dashes(x, y)
+            text, details = text[of], details[of]
+            drawing = {"mode": "none", "fill": "toself", "fillcolor": look.colour, "opacity": 0.8, "hoveron": "points"}
+        else:
+            marker = {
                 "color": look.colour,
                 "symbol": "star-diamond-open" if name == "wrongly withheld" else look.symbol,
                 "size": 7,
                 "opacity": 0.8,
                 "line": {"color": look.colour, "width": 1.2},
-            },
-            customdata=np.array(
-                list(zip(shown, steps["position"][rows].tolist(), steps["round"][rows].tolist(), strict=True)), object
-            ).reshape(-1, 3),
-            hovertemplate="%{customdata[0]}<br>confidence %{x:.3f}<br>position %{customdata[1]}, "
+            }
+            drawing = {"mode": "markers", "marker": marker}
+        figure.add_scatter(
+            x=x,
+            y=y,
+            name=f"{look.glyph} {name}: {len(rows)}",
+            **drawing,
+            text=text,
+            customdata=details,
+            hovertemplate="%{text}<br>confidence %{customdata[0]:.3f}<br>position %{customdata[1]}, "
             "round %{customdata[2]}<extra></extra>",
             showlegend=False,
         )
     ticks = [f"{STATUSES['withheld' if 'withheld' in name else name].glyph} {name}" for name in reversed(OUTCOMES)]
     room = [-0.6, len(OUTCOMES)]  # for the label of the threshold, over the highest lane
-    figure.update_yaxes(tickvals=list(range(len(OUTCOMES))), ticktext=ticks, zeroline=False, range=room)
-    figure.update_xaxes(range=[-0.02, 1.02])
+    figure.update_layout(
+        xaxis={"range": [-0.02, 1.02]},
+        yaxis={"tickvals": list(range(len(OUTCOMES))), "ticktext": ticks, "zeroline": False, "range": room},
+    )
     threshold = trace.run.settings.get("policy", {}).get("threshold")
     if threshold is not None:
         figure.add_vline(x=threshold, line={"color": DRAFT, "width": 1.5}, annotation_text=f"τ = {threshold:.3f}")
@@ -183,10 +220,35 @@ def time_figure(prediction: Prediction, pair: PairInfo, origin: str = MODELLED) 
 
 def _with_margins(figure: go.Figure, left: int, bottom: int = 52) -> go.Figure:
     """Margins in pixels that hold the labels. Plotly finds them itself, but by drawing everything twice."""
-    figure.update_layout(margin={"l": left, "b": bottom})
-    figure.update_xaxes(automargin=False)
-    figure.update_yaxes(automargin=False, title={"standoff": 4})
-    return figure
+    return figure.update_layout(
+        margin={"l": left, "b": bottom},
+        xaxis={"automargin": False},
+        yaxis={"automargin": False, "title": {"standoff": 4}},
+    )
+
+
+def _teeth(left, right, bottom, top) -> tuple[np.ndarray, np.ndarray]:
+    """Rectangles as the teeth of one comb, CORNERS points each: an outline drawn at once, which the many elements of
+    as many bars or markers are not. Between teeth it runs along `bottom`, so neighbours should stand on one height."""
+    left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
+    x, y = np.stack([left, left, right, right], axis=-1), np.stack([bottom, top, top, bottom], axis=-1)
+    return x.ravel(), y.ravel()
+
+
+def _dashes(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Level dashes of the size DASH around points, as combs with a gap between one and the next.
+
+    Returns:
+        x, y, and of which point each corner is.
+    """
+    wide, high = DASH
+    row = np.round(y / (high / 2))  # points that a comb can hold, on a grid finer than the eye's
+    order = np.lexsort((x, row))
+    bottom = row[order] * (high / 2) - high / 2
+    corners_x, corners_y = _teeth(x[order] - wide / 2, x[order] + wide / 2, bottom, bottom + high)
+    gaps = (np.flatnonzero(np.diff(bottom)) + 1) * CORNERS
+    of = np.insert(np.repeat(order, CORNERS), gaps, 0)
+    return np.insert(corners_x, gaps, np.nan), np.insert(corners_y, gaps, np.nan), of
 
 
 def _outcomes(steps) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Charts of one trace, below the live panel. They follow when the handle is let go."""
 
 import html
+from collections.abc import Iterator
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -32,24 +33,19 @@ def _alternative(figure: go.Figure) -> str:
     return html.unescape(". ".join(part for part in parts if part))
 
 
-def trace_figures(shown: Shown, tau: float, max_draft: int) -> dict[str, go.Figure]:
-    """Every figure of one trace that can be drawn with what is known, by name."""
+def trace_figures(shown: Shown, tau: float, max_draft: int) -> Iterator[tuple[str, go.Figure]]:
+    """Every figure of one trace that can be drawn with what is known, with its name, each as soon as it is made."""
     trace = shown.trace(tau, max_draft)
-    figures = {}
     if shown.cost is not None:
-        times = round_times(trace, shown.cost, outside="clamp")
-        figures["timeline"] = timeline_figure(trace, times)
-        figures["time"] = time_figure(predict(trace, shown.cost, outside="clamp"), shown.recording.pair)
-    figures["run-lengths"] = run_lengths_figure(trace)
-    figures["confidence"] = confidence_figure(trace, display_from(shown.tokens))
-    return figures
+        yield "timeline", timeline_figure(trace, round_times(trace, shown.cost, outside="clamp"))
+        yield "time", time_figure(predict(trace, shown.cost, outside="clamp"), shown.recording.pair)
+    yield "run-lengths", run_lengths_figure(trace)
+    yield "confidence", confidence_figure(trace, display_from(shown.tokens))
 
 
 def trace_charts(shown: Shown, tau: float, max_draft: int) -> None:
-    """The figures, two in a row where there is room."""
-    st.subheader(f"The same run, at τ = {tau:.3f} and γ = {max_draft}")
-    figures = trace_figures(shown, tau, max_draft)
+    """The figures, two in a row where there is room; the browser draws one while the next is made."""
     columns = st.columns(2, gap="large")
-    for place, (name, figure) in enumerate(figures.items()):
+    for place, (name, figure) in enumerate(trace_figures(shown, tau, max_draft)):
         with columns[place % 2]:
             chart(figure, f"figure-{name}")

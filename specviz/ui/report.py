@@ -34,7 +34,7 @@ def html_report(shown: Shown, tau: float, max_draft: int) -> str:
     )
     figures = "".join(
         figure.to_html(full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False}, default_height=380)
-        for place, figure in enumerate(trace_figures(shown, tau, max_draft).values())
+        for place, (_, figure) in enumerate(trace_figures(shown, tau, max_draft))
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz report</title>'

@@ -1,5 +1,6 @@
 """One recording on screen, with everything the pages ask of it, worked out once."""
 
+import json
 from dataclasses import dataclass, field
 
 from specviz.analysis import CostModel
@@ -34,14 +35,16 @@ class Shown:
             return self.recording.max_draft
         return min(self.recording.max_draft, self.cost.mode(self.recording.settings.get("pass_mode")).longest_draft)
 
-    def packed_recording(self) -> dict:
+    def packed_recording(self) -> str:
+        """`pack_recording` as JSON text."""
         if "recording" not in self._packed:
-            self._packed["recording"] = pack_recording(self.recording, display_from(self.tokens))
+            self._packed["recording"] = json.dumps(pack_recording(self.recording, display_from(self.tokens)))
         return self._packed["recording"]
 
-    def packed_rounds(self, max_draft: int) -> dict:
+    def packed_rounds(self, max_draft: int) -> str:
+        """`pack_rounds` at one draft length as JSON text."""
         if max_draft not in self._packed:
-            self._packed[max_draft] = pack_rounds(self.recording, max_draft, self.cost)
+            self._packed[max_draft] = json.dumps(pack_rounds(self.recording, max_draft, self.cost))
         return self._packed[max_draft]
 
     def trace(self, tau: float, max_draft: int) -> Trace:

@@ -47,26 +47,33 @@ def settled(key: str, tau: float, max_draft: int) -> tuple[float, int]:
     return min(1.0, max(0.0, float(tau))), int(max_draft)
 
 
+def is_drawn(key: str) -> bool:
+    """Whether the panel `key` is on screen and has told its threshold. What follows it can wait for that: a browser
+    that has charts to draw as well would first load their script, and show the panel a second and a half later."""
+    return "tau" in (st.session_state.get(key) or {})
+
+
 def live_panel(
     *,
     key: str,
     item: str,
-    recording: dict,
-    rounds: dict,
+    recording: str,
+    rounds: str,
     tau: float,
     longest_draft: int,
     about: str,
     measured: Sequence[dict] = (),
     parts: Sequence[str] = (),
     ghosts: bool = False,
+    tells_when_drawn: bool = False,
 ) -> None:
     """Show the panel; `settled` tells where its threshold and draft length stand.
 
     Args:
         key: Streamlit's key of the component.
         item: names what is shown.
-        recording: from `pack_recording`.
-        rounds: from `pack_rounds`.
+        recording: from `pack_recording`, as JSON text: made once, and read by the browser once.
+        rounds: from `pack_rounds`, likewise.
         tau: the threshold to begin with; later the panel keeps its own, also from one item to the next. Give
             the same value in every run: whatever differs is sent and drawn again.
         longest_draft: the longest draft length on offer.
@@ -74,6 +81,7 @@ def live_panel(
         measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
         parts: which of PARTS to show; all if none is named.
         ghosts: whether drafted tokens that did not make it are shown from the start.
+        tells_when_drawn: the panel reports its threshold as soon as it is on screen, and from then on `is_drawn`.
     """
     _component()(
         key=key,
@@ -87,6 +95,7 @@ def live_panel(
             "measured": list(measured),
             "parts": list(parts),
             "ghosts": ghosts,
+            "tellsWhenDrawn": tells_when_drawn,
         },
         on_tau_change=lambda: None,
         on_gamma_change=lambda: None,

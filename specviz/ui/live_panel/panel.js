@@ -30,8 +30,9 @@ class Panel {
     this.root.dataset.theme = isDark(getComputedStyle(this.root).getPropertyValue("--st-background-color")) ? "dark" : "light";
     this.lane.readColours(this.root);
     if (this.data !== data) {
+      const first = !this.data;
       if (this.data?.key !== data.key) {
-        if (!this.data) {
+        if (first) {
           this.tau = data.tau;
           this.text.withGhosts = data.ghosts;
           this.find(".ghost-switch input").checked = data.ghosts;
@@ -40,10 +41,12 @@ class Panel {
         this.showPlaying();
         this.root.querySelectorAll(".strip").forEach((strip) => { strip.scrollTop = 0; });
       }
+      const before = this.data;
       this.data = data;
       this.card.unpin();
       this.showParts(data.parts);
-      this.build();
+      this.build(before);
+      if (first && data.tellsWhenDrawn) requestAnimationFrame(() => setTimeout(() => this.report()));
     }
     this.resize();
   }
@@ -56,16 +59,21 @@ class Panel {
     if (parts.length && !parts.includes("strip") && !parts.includes("lane")) this.find(".aside").classList.add("alone");
   }
 
-  build() {
-    const { recording, rounds, measured } = this.data;
+  // `before`: the data until now. A recording or rounds that are still the same text are not read again.
+  build(before) {
+    const { data } = this;
+    const newRecording = before?.recording !== data.recording;
+    const recording = newRecording ? JSON.parse(data.recording) : this.lookup.recording;
+    const rounds = before?.rounds === data.rounds ? this.lookup.rounds : JSON.parse(data.rounds);
     this.lookup = new Lookup(recording, rounds);
     setText(this.find(".prompt-text"), recording.prompt);
-    setText(this.find(".about"), this.data.about);
+    setText(this.find(".about"), data.about);
     this.find(".speed").hidden = !rounds.speedup;
     this.find(".best").hidden = !rounds.speedup;
     this.slider.build(recording, this.lookup.changeThresholds.slice(1));
-    this.curve.build(this.lookup, measured ?? []);
-    this.text.build(this.lookup);
+    this.curve.build(this.lookup, data.measured);
+    if (newRecording) this.text.build(this.lookup);
+    this.text.read(this.lookup);
     this.roundsReading.build(this.lookup);
     this.buildGammas();
     this.numbers = ["acceptance rate", "tokens per target pass", "mean accepted run", "draft steps wasted", "target passes saved"].map((name) => {
@@ -80,7 +88,7 @@ class Panel {
     const group = this.find(".gammas");
     const longest = this.data.longestDraft;
     const lengths = DRAFT_LENGTHS.filter((length) => length < longest).concat(longest);
-    const shown = this.data.rounds.maxDraft;
+    const shown = this.lookup.rounds.maxDraft;
     if (!lengths.includes(shown)) lengths.push(shown);
     lengths.sort((a, b) => a - b);
     const buttons = lengths.map((length) => {
@@ -109,7 +117,7 @@ class Panel {
   }
 
   chooseGamma(length) {
-    if (length === this.data.rounds.maxDraft) return;
+    if (length === this.lookup.rounds.maxDraft) return;
     this.find(".gammas").classList.add("waiting");
     this.report();
     this.setStateValue("gamma", length);
@@ -119,7 +127,7 @@ class Panel {
     if (!this.lookup) return;
     this.slider.resize();
     this.lane.resize();
-    if (this.data.rounds.speedup) this.curve.draw();
+    if (this.lookup.rounds.speedup) this.curve.draw();
     this.show();
   }
 

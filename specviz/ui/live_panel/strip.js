@@ -9,8 +9,8 @@ class TextReading {
     this.ghostly = []; // rounds whose ghosts are wanted
   }
 
+  // Lay out a recording's text.
   build(lookup) {
-    this.lookup = lookup;
     this.tokens = lookup.recording.output.map((token, position) => {
       const text = lookup.text(token);
       const node = element("span", "tk");
@@ -23,8 +23,6 @@ class TextReading {
     });
     this.shown = new Array(this.tokens.length).fill("");
     this.ghosts = new Map(); // output position of the last token of a round -> {key, node}
-    this.ghostly = [];
-    this.made = new Map(); // a round's key -> the node of its ghosts, kept for the next time
     // A block a line of the text: a change then moves the words of its own lines only.
     const blocks = [element("span", "block")];
     this.tokens.forEach((node) => {
@@ -40,6 +38,15 @@ class TextReading {
       this.showGhosts();
     }, { root: this.root, rootMargin: "150px" });
     blocks.forEach((block) => this.observer.observe(block));
+  }
+
+  // From now on the rounds are this lookup's.
+  read(lookup) {
+    this.lookup = lookup;
+    for (const { node } of this.ghosts.values()) node.remove();
+    this.ghosts.clear();
+    this.ghostly = [];
+    this.made = new Map(); // a round's key -> the node of its ghosts, kept for the next time
   }
 
   // `committed`: tokens after this many are dimmed (the play button's future).
