@@ -190,7 +190,7 @@ def time_figure(prediction: Prediction, pair: PairInfo, origin: str = MODELLED) 
     )
     parts = (
         ("draft", prediction.draft_seconds - prediction.wasted_seconds, DRAFT, ""),
-        ("draft, wasted", prediction.wasted_seconds, colour_with_alpha(DRAFT, 0.4), "x"),
+        ("draft, wasted", prediction.wasted_seconds, DRAFT, "x"),
         ("verify", prediction.verify_seconds, TARGET, ""),
         ("overhead", prediction.overhead_seconds, OTHER, ""),
     )
