@@ -53,6 +53,12 @@ def test_a_run_tells_its_rounds_and_records(pair, choice):
     assert texts == [display_text(tokens[token]) for token in trace.steps["token"].tolist()]
 
 
+def test_the_memory_told_is_that_of_all_weights(pair, choice):
+    files = [path for source in (choice.target, choice.draft) for path in Path(source).glob("*.safetensors")]
+    on_disk = sum(path.stat().st_size for path in files)
+    assert pair.memory_bytes == pytest.approx(on_disk, rel=0.1)
+
+
 def test_costs_price_the_run(pair, choice):
     recording, _ = pair.record(RunRequest(choice, "a dog", TOKENS, 8), lambda told: None, go_on, quiet)
     cost = pair.measure_costs(go_on, quiet)

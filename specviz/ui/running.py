@@ -40,9 +40,9 @@ class LivePair:
 
     def __init__(self, pair: LoadedPair) -> None:
         self._pair = pair
+        self.memory_bytes = pair.memory_bytes  # before the engine repacks weights, which hides their size
         self._engine = Engine(pair, pass_mode="fast")
         self._text = TokenText(pair.tokenizer)
-        self.memory_bytes = pair.memory_bytes
 
     def record(
         self, request: RunRequest, on_round: Callable[[dict], None], stopped: Callable[[], bool], progress: Progress

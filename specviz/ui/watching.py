@@ -27,8 +27,10 @@ def watch(job_id: str, key: str) -> None:
             st.text(f"Waiting: {turn}.")
         else:
             _progress(job)
-    if right.button("Stop", key=f"{key}-stop", width="stretch"):
-        workshop().stop(job)
+    # stopped before the page draws again, so that it says so at once
+    right.button(
+        "Stop", key=f"{key}-stop", width="stretch", disabled=job.stop_asked, on_click=workshop().stop, args=(job,)
+    )
     if job.rounds and job.shown is None:
         live_run(f"{key}-live", job.id, job.rounds)
 

@@ -3,6 +3,8 @@
 const drawn = new WeakMap();
 const FRESH = 3; // rounds whose drafted tokens that did not make it are still shown; then the text is left to be read
 
+const counted = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
+
 function token(text, status) {
   const node = document.createElement("span");
   node.className = status;
@@ -35,5 +37,5 @@ export default function render({ data, parentElement }) {
     }
   }
   state.rounds = data.rounds.length;
-  root.querySelector(".count").textContent = `${state.tokens} tokens in ${state.rounds} rounds`;
+  root.querySelector(".count").textContent = `${counted(state.tokens, "token")} in ${counted(state.rounds, "round")}`;
 }
