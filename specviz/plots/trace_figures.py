@@ -41,7 +41,6 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
     ends = np.cumsum(spans.T.ravel()).reshape(-1, 3).T
     rounds = trace.rounds
     details = np.stack([rounds[name] for name in ("round", "draft_steps", "proposed", "accepted", "emitted")], axis=-1)
-    details = np.repeat(details, CORNERS, axis=0)
     lanes = ("overhead", "target", "draft")  # from the bottom up
     for lane, colour, length, end in zip(
         ("draft", "target", "overhead"), (DRAFT, TARGET, OTHER), spans, ends, strict=True
@@ -62,9 +61,8 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
             },
             name=lane,
             hoveron="points",
-            customdata=details,
-            text=[text for text in map("{:.2f}".format, length.tolist()) for _ in range(CORNERS)],
-            hovertemplate="round %{customdata[0]}: %{text} ms<br>%{customdata[1]} draft steps, "
+            customdata=np.repeat(np.column_stack([details, length]).astype(np.float32), CORNERS, axis=0),
+            hovertemplate="round %{customdata[0]}: %{customdata[5]:.2f} ms<br>%{customdata[1]} draft steps, "
             "%{customdata[2]} proposed<br>%{customdata[3]} accepted, %{customdata[4]} emitted<extra>"
             + lane
             + "</extra>",
@@ -111,7 +109,7 @@ def run_lengths_figure(trace: Trace) -> go.Figure:
             fill="toself",
             hoveron="points",
             customdata=np.repeat(np.column_stack([number, tokens]), CORNERS, axis=0),
-            text=np.repeat(rounds["stop_reason"][drawn], CORNERS).tolist(),
+            text=np.repeat(rounds["stop_reason"][drawn].astype(str), CORNERS),
         )
     figure.update_layout(
         hovermode="closest",
@@ -140,7 +138,7 @@ def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -
         tokens = steps["token"][rows].tolist()
         known = {token: plain(repr(texts(token))) if texts else f"token {token}" for token in set(tokens)}
         x, y = steps["confidence"][rows], lane + jitter[rows]
-        text = np.array([known[token] for token in tokens], object)
+        text = np.array([known[token] for token in tokens], str)
         details = np.stack([steps[name][rows].astype(np.float32) for name in ("confidence", "position", "round")], -1)
         if name == "discarded":  # of a long draft there are thousands, so the dashes are drawn at once
             x, y, of = _dashes(x, y)

@@ -1,8 +1,9 @@
 """How fast the live panel answers, in a real Chromium: `python -m specviz.ui.frame_times`.
 
 Drags the threshold of a recording of 512 tokens across its whole range and back, in each reading of the output, and
-times frames; then how long the first panel, a change of draft length and the charts below the panel take. Exit status 1
-if a bar is missed. Needs `pip install playwright` and a Chromium; nothing leaves this machine.
+times frames; then how long the first panel, a change of draft length and the charts below the panel take. The same drag
+over the gallery's comparison of four combinations of precisions. Exit status 1 if a bar is missed. Needs
+`pip install playwright` and a Chromium; nothing leaves this machine.
 """
 
 import argparse
@@ -33,7 +34,9 @@ READINGS = ("text", "text with ghosts", "rounds")
 GAMMAS = (5, 16)
 MOVES = 150  # pointer moves in one sweep across the slider
 MOVE_SECONDS = 0.012
+THERE = [place / MOVES for place in range(MOVES + 1)]  # shares of the slider
 REPEATS = 5
+PRECISIONS = ".precisions"  # the panel with several combinations of precisions
 
 # The bars, in milliseconds.
 FRAME_95, FRAME_LONGEST = 33.5, 100  # two frames of a 60 Hz screen are 33.3, and moments have a grain of 0.1
@@ -67,6 +70,17 @@ CHARTS_QUIET = """([heading, quiet]) => window.drawn && performance.now() - wind
   && [...document.querySelectorAll('h3')].some((head) => head.textContent.includes(heading))"""
 CHARTS_MS = "() => window.drawn - window.released"
 QUIET_MS = 1000
+WATCH_RELEASE = """() => {
+  addEventListener('pointerup', () => { window.released = performance.now(); }, { capture: true, once: true });
+}"""
+# Milliseconds from the release until the address bar holds this threshold.
+LINK_MS = """(tau) => new Promise((done) => {
+  const look = () => {
+    if (new URLSearchParams(location.search).get('tau') === tau) done(performance.now() - window.released);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
 
 
 @dataclass(frozen=True)
@@ -122,11 +136,11 @@ def percentile_95(values: list[float]) -> float:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 
-def open_panel(page, address: str, gamma: int) -> float:
-    """Open the page and return the milliseconds until the panel is painted."""
+def open_panel(page, address: str, gamma: int, panel: str = ".panel") -> float:
+    """Open a page and return the milliseconds until its panel is painted."""
     start = time.perf_counter()
-    page.goto(f"{address}/?item={ITEM}&tau=0.5&gamma={gamma}")
-    page.wait_for_selector(".panel[data-tau]", timeout=PATIENCE_MS)
+    page.goto(f"{address}?item={ITEM}&tau=0.5&gamma={gamma}")
+    page.wait_for_selector(f"{panel}[data-tau]", timeout=PATIENCE_MS)
     page.evaluate(PAINTED)
     return 1e3 * (time.perf_counter() - start)
 
@@ -205,7 +219,44 @@ def measure(say: Callable[[str], None] = print) -> bool:
             say(f"Chromium {browser.version}, {TOKENS} tokens, on {device()}")
             _measure_page(browser, address, report)
             browser.close()
+        # The comparison is the gallery's own.
+        with running_app() as address, sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
+            _measure_precisions(browser, address, report)
+            browser.close()
     return all(line.found <= line.allowed for line in lines)
+
+
+def release_to_link(page, share: float) -> float:
+    """Move the handle to this share of the slider and let go; milliseconds until the page has followed: its link."""
+    box = page.locator(".slider").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + share * box["width"], middle, steps=5)
+    page.evaluate(PAINTED)
+    tau = float(page.locator(f"{PRECISIONS}[data-tau]").get_attribute("data-tau"))
+    page.evaluate(WATCH_RELEASE)
+    page.mouse.up()
+    return page.evaluate(LINK_MS, f"{tau:.9g}")
+
+
+def _measure_precisions(browser, address: str, report: Callable[[Line], None]) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    open_panel(page, f"{address}/precision", GAMMAS[0], PRECISIONS)
+    settle(page)
+    number = page.locator(f"{PRECISIONS} tbody tr").count()
+    frames = drag(page, THERE + THERE[::-1])
+    settle(page)
+    words = f"drag, {number} combinations: {len(frames)} frames"
+    report(Line(f"{words}, 95th percentile", percentile_95(frames), FRAME_95))
+    report(Line(f"{words}, longest", max(frames), FRAME_LONGEST))
+    followed = []
+    for share in np.linspace(0.05, 0.95, REPEATS):
+        followed.append(release_to_link(page, float(share)))
+        settle(page)
+    report(Line(f"release to page, {number} combinations, longest of {REPEATS}", max(followed), CHARTS))
+    page.close()
 
 
 def _measure_page(browser, address: str, report: Callable[[Line], None]) -> None:
@@ -223,7 +274,6 @@ def _measure_page(browser, address: str, report: Callable[[Line], None]) -> None
         page.close()
     report(Line(f"page opened to first panel, longest of {REPEATS}", max(opened), FIRST_PANEL))
 
-    there = [place / MOVES for place in range(MOVES + 1)]
     for gamma in GAMMAS:
         page = new_page()
         open_panel(page, address, gamma)
@@ -231,7 +281,7 @@ def _measure_page(browser, address: str, report: Callable[[Line], None]) -> None
         for reading in READINGS:
             choose_reading(page, reading)
             page.wait_for_timeout(300)
-            frames = drag(page, there + there[::-1])
+            frames = drag(page, THERE + THERE[::-1])
             settle(page)
             words = f"drag, γ = {gamma}, {reading}: {len(frames)} frames"
             report(Line(f"{words}, 95th percentile", percentile_95(frames), FRAME_95))

@@ -1,7 +1,7 @@
 // The panel: keeps the threshold, and once a frame shows everything at it.
 
 const DRAFT_LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
-const SETTLE_MS = 350; // after the last key
+const SETTLE_MS = 350; // after the last key, or after the first picture
 
 class Panel {
   constructor(root) {
@@ -46,7 +46,8 @@ class Panel {
       this.card.unpin();
       this.showParts(data.parts);
       this.build(before);
-      if (first && data.tellsWhenDrawn) requestAnimationFrame(() => setTimeout(() => this.report()));
+      // Charts come in answer and take the browser a second to load: the panel is to be seen and to answer first.
+      if (first && data.tellsWhenDrawn) this.settling = setTimeout(() => this.slider.dragging || this.report(), SETTLE_MS);
     }
     this.resize();
   }
