@@ -7,7 +7,7 @@ from specviz.ui import query
 from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
 from specviz.ui.library import ShownSet, gallery_recording, own_sets
-from specviz.ui.live_panel import is_drawn, live_panel, settled
+from specviz.ui.live_panel import drawn_draft_length, live_panel, settled
 from specviz.ui.messages import problem
 from specviz.ui.own_prompt import finished_run, prompt_form, watch_run
 from specviz.ui.shown import Shown
@@ -42,9 +42,11 @@ def panel(shown: Shown) -> None:
         tells_when_drawn=True,
     )
     query.put_into_link(tau=tau, gamma=max_draft)
-    st.subheader(f"The same run, at τ = {tau:.3f} and γ = {max_draft}")
-    if is_drawn(PANEL):
-        trace_charts(shown, tau, max_draft)
+    drawn = drawn_draft_length(PANEL)
+    charted = max_draft if drawn is None else min(int(drawn), shown.longest_draft)
+    st.subheader(f"The same run, at τ = {tau:.3f} and γ = {charted}")
+    if drawn is not None:
+        trace_charts(shown, tau, charted)
 
 
 def gallery() -> Shown | None:

@@ -98,9 +98,10 @@ def test_a_link_sets_item_threshold_and_draft_length():
 def test_charts_follow_once_the_panel_is_on_screen():
     app = open_page(PAGES[0], item="soup", tau="0.25", gamma="3")
     assert not app.get("plotly_chart")
-    app.session_state["live-panel"] = {"tau": 0.25}  # what the panel tells
+    app.session_state["live-panel"] = {"tau": 0.25, "gamma": 4, "drawn": 3}  # what the panel tells
     app.run()
     assert len(app.get("plotly_chart")) == 4
+    assert any("τ = 0.250 and γ = 3" in head.value for head in app.subheader)  # 4 is chosen, and not drawn yet
     assert not app.exception
 
 

@@ -32,7 +32,6 @@ STATUS_LETTERS = {
 }
 TARGET_LETTERS = {"c": "correction", "b": "bonus", "": ""}
 WITHHELD_LETTERS = "Wwu"
-COUNT_BASE = 1 << 20  # more than an output has rounds
 
 
 @dataclass(frozen=True)
@@ -106,12 +105,14 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
         SpecVizError: the recording does not cover this draft length, or the cost model does not cover the recording.
     """
     levels, starts = round_variants(recording, max_draft)
-    changes_next, end, withheld = _level_tables(starts, len(levels) + 1)
-    changes = _visited_changes(changes_next, end)
+    changed, end, letters = _level_tables(starts, len(levels) + 1)
+    visited = _visited_starts(end)
+    # The trace changes where a round that takes place does: what `specviz.replay.breakpoints` finds.
+    changes = np.flatnonzero(np.append(True, (visited[:, :-1] & changed[:, 1:]).any(axis=0)))
     thresholds = np.concatenate([[0.0], levels])[changes]
     grid_counts = replay_grid([recording], thresholds, [max_draft]).counts
     counts = grid_counts.map(lambda values: values[0, :, 0])
-    withheld_rounds = _sum_over_rounds(end[:, changes], withheld[:, changes])
+    withheld = np.where(visited, letters, -1)[:, changes]
     shown = {
         "rounds": counts.rounds,
         "draftSteps": counts.draft_steps,
@@ -120,7 +121,7 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
         "rejected": counts.tested - counts.accepted,
         "discarded": counts.discarded,
         **{
-            name: withheld_rounds // COUNT_BASE**letter % COUNT_BASE
+            name: (withheld == letter).sum(axis=0)
             for letter, name in enumerate(("wronglyWithheld", "rightlyWithheld", "untestedWithheld"))
         },
     }
@@ -187,42 +188,27 @@ def round_variants(recording: Recording, max_draft: int) -> tuple[np.ndarray, li
 
 
 def _level_tables(starts: Sequence[Sequence[Variant]], width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Per start (rows) and level (columns): the level at which the round changes next, where it ends, and how it
-    withholds (0, or a power of COUNT_BASE that stands for a letter, so that a sum over rounds counts each letter)."""
-    changes_next, end = np.empty((2, len(starts), width), np.int32)
-    withheld = np.zeros((len(starts), width), np.int64)
+    """Per start (rows) and level (columns): whether the round changes there, where it ends, and how it withholds (the
+    place of its letter in WITHHELD_LETTERS, -1 if it does not)."""
+    changed = np.zeros((len(starts), width), bool)
+    end = np.empty((len(starts), width), np.int32)
+    letters = np.empty((len(starts), width), np.int8)
     for start, variants in enumerate(starts):
-        bounds = [variant.level for variant in variants] + [width]
-        for variant, first, last in zip(variants, bounds[:-1], bounds[1:], strict=True):
-            changes_next[start, first:last] = last
-            end[start, first:last] = variant.end
-            letter = WITHHELD_LETTERS.find(variant.steps[-1:] or " ")
-            if letter >= 0:
-                withheld[start, first:last] = COUNT_BASE**letter
-    return changes_next, end, withheld
+        for variant in variants:  # each holds from its level up to the next one's
+            changed[start, variant.level] = variant.level > 0
+            end[start, variant.level :] = variant.end
+            letters[start, variant.level :] = WITHHELD_LETTERS.find(variant.steps[-1:] or " ")
+    return changed, end, letters
 
 
-def _visited_changes(changes_next: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Levels at which a round that takes place changes, after 0: what `specviz.replay.breakpoints` finds."""
-    number, width = end.shape
-    columns = np.arange(width)
-    nearest = np.full((number + 1, width), width, np.int32)
-    for start in range(number - 1, -1, -1):
-        nearest[start] = np.minimum(changes_next[start], nearest[end[start], columns])
-    changes = [0]
-    while (level := int(nearest[0, changes[-1]])) < width:
-        changes.append(level)
-    return np.array(changes)
-
-
-def _sum_over_rounds(end: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Sum what each round counts over the rounds that take place, per column of `end`."""
-    number, width = end.shape
-    columns = np.arange(width)
-    sums = np.zeros((number + 1, width), np.int64)
-    for start in range(number - 1, -1, -1):
-        sums[start] = values[start] + sums[end[start], columns]
-    return sums[0]
+def _visited_starts(end: np.ndarray) -> np.ndarray:
+    """Per start and level, whether a round takes place there, given where it would end."""
+    visited = np.empty(end.shape, bool)
+    next_start = np.zeros(end.shape[1], end.dtype)
+    for start, (mark, ends) in enumerate(zip(visited, end, strict=True)):
+        np.equal(next_start, start, out=mark)
+        np.copyto(next_start, ends, where=mark)
+    return visited
 
 
 def _rounded(values: np.ndarray, digits: int = 4) -> list[float | None]:

@@ -47,10 +47,10 @@ def settled(key: str, tau: float, max_draft: int) -> tuple[float, int]:
     return min(1.0, max(0.0, float(tau))), int(max_draft)
 
 
-def is_drawn(key: str) -> bool:
-    """Whether the panel `key` is on screen and has told its threshold. What follows it can wait for that: a browser
-    that has charts to draw as well would first load their script, and show the panel a second and a half later."""
-    return "tau" in (st.session_state.get(key) or {})
+def drawn_draft_length(key: str) -> int | None:
+    """The draft length that the panel `key` told it has drawn; None before it is on screen. What follows the panel
+    should wait for that: charts that come with it keep the browser busy, so that it is seen up to a second later."""
+    return (st.session_state.get(key) or {}).get("drawn")
 
 
 def live_panel(
@@ -81,7 +81,7 @@ def live_panel(
         measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
         parts: which of PARTS to show; all if none is named.
         ghosts: whether drafted tokens that did not make it are shown from the start.
-        tells_when_drawn: the panel reports its threshold as soon as it is on screen, and from then on `is_drawn`.
+        tells_when_drawn: whether the panel tells its `drawn_draft_length`.
     """
     _component()(
         key=key,
@@ -99,4 +99,5 @@ def live_panel(
         },
         on_tau_change=lambda: None,
         on_gamma_change=lambda: None,
+        on_drawn_change=lambda: None,
     )

@@ -1,7 +1,7 @@
 // The panel: keeps the threshold, and once a frame shows everything at it.
 
 const DRAFT_LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
-const SETTLE_MS = 350; // after the last key, or after the first picture
+const SETTLE_MS = 350; // after the last key, or the first picture
 
 class Panel {
   constructor(root) {
@@ -46,10 +46,17 @@ class Panel {
       this.card.unpin();
       this.showParts(data.parts);
       this.build(before);
-      // Charts come in answer and take the browser a second to load: the panel is to be seen and to answer first.
-      if (first && data.tellsWhenDrawn) this.settling = setTimeout(() => this.slider.dragging || this.report(), SETTLE_MS);
+      if (data.tellsWhenDrawn) this.tellDrawn(first ? SETTLE_MS : 0);
     }
     this.resize();
+  }
+
+  // Charts come in answer and keep the browser busy, the first time for a second: the panel is to be seen before.
+  tellDrawn(delay) {
+    const { maxDraft } = this.lookup.rounds;
+    if (this.drawn === maxDraft) return;
+    this.drawn = maxDraft;
+    requestAnimationFrame(() => setTimeout(() => this.setStateValue("drawn", maxDraft), delay));
   }
 
   // Which parts are on show; none named: all of them.
