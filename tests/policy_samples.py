@@ -33,7 +33,7 @@ POLICIES = st.one_of(
     st.builds(Heuristic, st.integers(1, 9), st.booleans()),
     st.builds(DynamicThreshold, CHANCE),
     st.builds(DraftVerify, CHANCE, CHANCE, CHANCE, ON_FAIL),
-    st.builds(AdaEDL, CHANCE, CHANCE, CHANCE, st.sampled_from([0.05, 0.3, 1.0]), ON_FAIL),
+    st.builds(AdaEDL, CHANCE, CHANCE, CHANCE, ON_FAIL, st.sampled_from([0.05, 0.3, 1.0])),
     st.builds(
         CostAware,
         st.lists(st.sampled_from([1.0, 1.25, 1.5, 2.0]), min_size=2, max_size=9),
@@ -62,7 +62,7 @@ def one_of_each() -> list:
         ConfidenceThreshold(0.3, "keep"),
         CumulativeConfidence(0.1),
         EntropyBound(1.2),
-        AdaEDL(0.6, 0.4, 0.1, 0.3),
+        AdaEDL(0.6, 0.4, 0.1, factor=0.3),
         MarginThreshold(0.2),
         Heuristic(4),
         Heuristic(3, transient=True),

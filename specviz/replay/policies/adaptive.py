@@ -117,53 +117,59 @@ def cheapest_threshold(confidences: Sequence[float], accepted: Sequence[bool]) -
     return float(descending[last[np.argmin(costs)]])
 
 
-class _Feedback(Policy):
-    """The feedback that Draft & Verify and AdaEDL share: a bound that drifts towards a goal acceptance rate.
-
-    After a round with acceptance rate r: rate = 0.5 rate + 0.5 r; wanted = bound + step if rate <= goal else
-    bound - step; bound = 0.9 bound + 0.1 wanted (Zhang et al. 2023, section 3.3; rate starts at 0). A round without a
-    proposal says nothing and changes nothing.
-
-    Reset: rate and bound, before each generation.
-    """
-
-    RATE_MEMORY: ClassVar[float] = 0.5
-    BOUND_MEMORY: ClassVar[float] = 0.9
-
-    def _start(self) -> None:
-        self.start = self._bound = check_between("bound at the start", self.start, 0, 1)
-        self.goal = check_between("goal acceptance rate", self.goal, 0, 1)
-        self.step = check_between("step", self.step, 0, 1)
-        check_on_fail(self.on_fail)
-        self._rate = 0.0
-
-    def begin(self, prompt_ids: Sequence[int]) -> None:
-        self._bound, self._rate = self.start, 0.0
-
-    def end_round(self, proposed: int, accepted: int, tokens: Sequence[int]) -> None:
-        if proposed:
-            self._rate = self.RATE_MEMORY * self._rate + (1 - self.RATE_MEMORY) * accepted / proposed
-            wanted = self._bound + (self.step if self._rate <= self.goal else -self.step)
-            self._bound = self.BOUND_MEMORY * self._bound + (1 - self.BOUND_MEMORY) * wanted
-
-
 @dataclass
-class DraftVerify(_Feedback):
-    """Draft & Verify's adaptive draft exit (Zhang et al. 2023): a confidence threshold under that feedback.
-
-    Drafting stops after a token whose confidence is below the threshold; as there, that token is proposed.
-    """
+class _Feedback(Policy):
+    """The feedback of Draft & Verify, by which AdaEDL moves its bound too; each says how it works."""
 
     goal: float = 0.9
     start: float = 0.6
     step: float = 0.01
     on_fail: str = "keep"
-    name: ClassVar[str] = "draft_verify"
+    RATE_MEMORY: ClassVar[float] = 0.5
+    BOUND_MEMORY: ClassVar[float] = 0.9
     _bound: float = field(init=False, repr=False, compare=False)
-    _rate: float = field(init=False, repr=False, compare=False)
+    _rate: float = field(default=0.0, init=False, repr=False, compare=False)
+    _limit: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._start()
+        self.start = self._bound = check_between("bound at the start", self.start, 0, 1)
+        self.goal = check_between("goal acceptance rate", self.goal, 0, 1)
+        self.step = check_between("step", self.step, 0, 1)
+        check_on_fail(self.on_fail)
+
+    def begin(self, prompt_ids: Sequence[int]) -> None:
+        self._bound, self._rate = self.start, 0.0
+
+    def draft_limit(self, max_draft: int) -> int:
+        self._limit = max_draft
+        return max_draft
+
+    def end_round(self, proposed: int, accepted: int, tokens: Sequence[int]) -> None:
+        if not proposed:
+            return
+        self._rate = self.RATE_MEMORY * self._rate + (1 - self.RATE_MEMORY) * accepted / proposed
+        if self._rate < self.goal:
+            wanted = self._bound + self.step
+        else:
+            # Where the longest draft ended the round, a lower bound would not have lengthened it.
+            wanted = self._bound if proposed == self._limit else self._bound - self.step
+        self._bound = self.BOUND_MEMORY * self._bound + (1 - self.BOUND_MEMORY) * wanted
+
+
+@dataclass
+class DraftVerify(_Feedback):
+    """Draft & Verify's adaptive draft exit (Zhang et al. 2023): a confidence threshold that steers to a goal rate.
+
+    Drafting stops after a token whose confidence is below the bound; as there, that token is proposed. After a round
+    in which a share r of the proposal was accepted: rate = 0.5 rate + 0.5 r, beginning at 0; wanted = bound + step
+    where rate < goal, else bound - step, or bound itself where the proposal was as long as it may be; bound =
+    0.9 bound + 0.1 wanted. Rule and defaults are those of their code (github.com/dilab-zju/self-speculative-decoding).
+    A round without a proposal, which theirs never has, changes nothing.
+
+    Reset: rate and bound, before each generation.
+    """
+
+    name: ClassVar[str] = "draft_verify"
 
     def stops(self, stats: StepStats) -> bool:
         return stats.confidence < self._bound
@@ -174,23 +180,24 @@ class DraftVerify(_Feedback):
 
 @dataclass
 class AdaEDL(_Feedback):
-    """AdaEDL (Agrawal et al. 2024): stop when the entropy-based lower bound on the acceptance probability,
-    1 - sqrt(`factor` * entropy), is below a bound that drifts as in Draft & Verify (`_Feedback`).
+    """AdaEDL (Agrawal et al. 2024): stop when a lower bound on the chance of acceptance, from the draft's entropy,
+    falls below a bound that adapts.
 
-    The token that fails is proposed by default, so that every round has an acceptance rate to learn from.
+    Drafting stops where 1 - sqrt(`factor` * entropy in nats) < bound; `factor` 0.2 is the paper's. The bound moves
+    after each round as Draft & Verify's does: rate = 0.5 rate + 0.5 accepted / proposed, beginning at 0; wanted =
+    bound + step where rate < goal, else bound - step, or bound itself where the proposal was as long as it may be;
+    bound = 0.9 bound + 0.1 wanted. The token that fails is proposed by default, so that every round has an acceptance
+    rate to learn from.
+
+    Reset: rate and bound, before each generation.
     """
 
-    goal: float = 0.9
     start: float = 0.3
-    step: float = 0.01
     factor: float = 0.2
-    on_fail: str = "keep"
     name: ClassVar[str] = "adaedl"
-    _bound: float = field(init=False, repr=False, compare=False)
-    _rate: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._start()
+        super().__post_init__()
         self.factor = check_between("factor", self.factor, 0, math.inf)
 
     def _chance(self, stats: StepStats) -> float:

@@ -132,11 +132,11 @@ class Learned(Policy):
 class ContextThreshold(Policy):
     """A confidence threshold for each kind of position (`specviz.replay.contexts`).
 
+    Reset: the text read so far, before each generation.
+
     Args:
         thresholds: kind -> τ; a token is proposed only if its confidence exceeds the τ of its kind.
         token_flags: what the kinds need to know of every token, base64 of one byte a token.
-
-    Reset: the text read so far, before each generation.
     """
 
     thresholds: Mapping[str, float]

@@ -77,9 +77,12 @@ class CumulativeConfidence(Policy):
 
 @dataclass
 class EntropyBound(Policy):
-    """Propose while the square root of the draft's entropy (nats) is below `bound`: SVIP (Zhang et al. 2024).
+    """SVIP (Zhang et al. 2024): stop where the square root of the draft's entropy (nats) exceeds `bound`.
 
-    Their bound on the acceptance probability is 1 - sqrt(c * entropy), so a bound on the root is one on the chance.
+    By Pinsker's inequality a token is accepted with a chance of at least 1 - sqrt((cross entropy - entropy) / 2); with
+    the cross entropy in a fixed ratio to the entropy that is 1 - sqrt(c * entropy), so a bound on the root is one on
+    the chance. Their code (github.com/Geralt-Targaryen/SVIP) stops where sqrt(0.15 * entropy) > 0.3, a `bound` of
+    0.775, and proposes the token that fails, as `keep` does.
     """
 
     bound: float
@@ -91,7 +94,7 @@ class EntropyBound(Policy):
         check_on_fail(self.on_fail)
 
     def stops(self, stats: StepStats) -> bool:
-        return math.sqrt(stats.entropy) >= self.bound
+        return math.sqrt(stats.entropy) > self.bound
 
     def distance(self, stats: StepStats) -> float:
         return abs(math.sqrt(stats.entropy) - self.bound)
@@ -121,12 +124,13 @@ class MarginThreshold(Policy):
 
 @dataclass
 class LlamaCpp(Policy):
-    """llama.cpp's three options: `--draft-p-min`, `--draft-min`, `--draft-max` (now `--spec-draft-p-min` and so on).
+    """llama.cpp's three options: `--spec-draft-p-min`, `--spec-draft-n-min`, `--spec-draft-n-max`.
 
     Drafting stops without the token whose probability is *below* `p_min`, at `n_max` tokens at the latest, and a draft
-    of fewer than `n_min` tokens is thrown away whole, its draft steps paid for. Two things differ: llama.cpp takes
-    the probability among the draft's ten likeliest tokens, which is larger than among all, and where fewer than
-    `n_min` tokens fit before the end it does not draft at all.
+    of fewer than `n_min` tokens is thrown away whole, its draft steps paid for. Many versions that call them
+    `--draft-p-min` and so on propose the token below `p_min` before they stop. Two things differ: llama.cpp takes the
+    probability among the draft's ten likeliest tokens, which is larger than among all, and where fewer than `n_min`
+    tokens fit before the end it does not draft at all.
     """
 
     p_min: float = 0.75
