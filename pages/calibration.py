@@ -1,8 +1,12 @@
 """Calibration: is the draft's confidence the chance that its token is accepted?"""
 
+import math
+from dataclasses import replace
+
 import streamlit as st
 
 from specviz.analysis.draft_calibration import calibration_table, judged
+from specviz.analysis.report import table_as_csv
 from specviz.errors import SpecVizError
 from specviz.plots.calibration_figures import (
     mapped_curves_figure,
@@ -20,15 +24,23 @@ MOST_LINES = 5
 
 
 @st.fragment
-def outcomes(recordings, pair) -> None:
-    """The threshold as a cut through the confidences of accepted and rejected tokens."""
-    tau = st.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.01, key="calibration-tau")
+def acceptance(recordings, pair, whole) -> None:
+    """Acceptance against confidence, and the threshold as a cut through it."""
+    left, right = st.columns([3, 2], gap="large")
+    tau = left.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.01, key="calibration-tau")
+    bins = right.segmented_control(
+        "Bins", ["Equal width", "Equal counts"], default="Equal width", required=True, key="calibration-bins"
+    )
     query.put_into_link(tau=tau)
     tokens = judged(recordings)
     passing = tokens.confidence > tau
-    right, wrong = tokens.accepted & passing, ~tokens.accepted & passing
-    chart(outcomes_figure(tokens, pair, tau), "outcomes-figure", 400)
-    share = f"{right.sum() / passing.sum():.1%} of them accepted" if passing.any() else "so nothing is proposed"
+    right_ones, wrong = tokens.accepted & passing, ~tokens.accepted & passing
+    rate = right_ones.sum() / passing.sum() if passing.any() else math.nan
+    diagram = whole.diagram if bins == "Equal width" else whole.adaptive
+    figure = reliability_figure({"this draft": diagram}, pair, whole.prompts, cut=(tau, rate))
+    chart(figure, "reliability-figure", 460)
+    chart(outcomes_figure(tokens, pair, tau), "outcomes-figure", 360)
+    share = f"{rate:.1%} of them accepted" if passing.any() else "so nothing is proposed"
     st.text(
         f"τ = {tau:.2f} lets {passing.sum()} of {len(tokens)} tokens pass, {share}. It lets {wrong.sum()} pass that "
         f"the target rejects and holds back {(tokens.accepted & ~passing).sum()} that it would have accepted."
@@ -46,14 +58,7 @@ if offered is None:
 recordings, pair = offered.recordings, offered.recordings[0].pair
 try:
     whole = calibrations_of(offered, "depth")["all"]
-    outcomes(recordings, pair)
-
-    st.subheader("Acceptance against confidence")
-    bins = st.segmented_control(
-        "Bins", ["Equal width", "Equal counts"], default="Equal width", required=True, key="calibration-bins"
-    )
-    diagram = whole.diagram if bins == "Equal width" else whole.adaptive
-    chart(reliability_figure({"this draft": diagram}, pair, whole.prompts), "reliability-figure", 460)
+    acceptance(recordings, pair, whole)
     direction = "surer than it may be" if whole.confidence > whole.acceptance else "less sure than it could be"
     interval = f" ({whole.error.low:.3f} to {whole.error.high:.3f} over prompts)" if whole.prompts > 1 else ""
     parts = whole.brier
@@ -78,19 +83,21 @@ try:
     largest = sorted(named, key=lambda name: -named[name].tokens)[:MOST_LINES]
     if largest:
         shown = {name: named[name].adaptive for name in named if name in largest}
-        chart(
-            reliability_figure(shown, pair, whole.prompts, f"By {SPLITS[split]}, bins of equal counts"),
-            "split-figure",
-            460,
-        )
+        about, number = pair, whole.prompts
+        if split == "Precision":
+            about = replace(pair, target_precision="several precisions", draft_precision="several precisions")
+            number = sum(part.prompts for part in named.values())
+        title = f"By {SPLITS[split]}, bins of equal counts"
+        chart(reliability_figure(shown, about, number, title), "split-figure", 460)
     else:
         st.text("The texts of this set's tokens are not known, so their kinds are not either.")
     columns = ["part", "tokens", "acceptance", "confidence", "ece", "adaptive_ece", "brier", "roc_confidence"]
     columns += ["roc_entropy", "roc_margin"]
+    table = calibration_table(found)
     three = {"format": "%.3f"}
     area = "Area under the curve of accepted against rejected tokens let pass: 0.5 is guessing, 1 is certain"
     st.dataframe(
-        calibration_table(found)[columns],
+        table[columns],
         hide_index=True,
         column_config={
             "part": split,
@@ -108,6 +115,14 @@ try:
         },
         key="calibration-table",
     )
+    if split == "Precision":
+        st.caption(
+            "Everything recorded with these two models: the sets on offer and the comparisons of the Precision page, "
+            "which may hold other prompts."
+        )
+    st.download_button(
+        "This table as CSV", lambda: table_as_csv(table), "calibration.csv", "text/csv", on_click="ignore", key="csv"
+    )
 
     st.subheader("Does calibrating help?")
     if offered.cost is None or len(recordings) < 2:
@@ -115,12 +130,13 @@ try:
     else:
         learnt, curves = recalibration_of(offered, min(8, longest_draft(offered)))
         shown = {name: part.diagram for name, part in learnt.shown.items()}
-        title = f"Learnt on {learnt.learnt_on} prompts, shown on the other {learnt.shown_on}"
-        chart(reliability_figure(shown, pair, learnt.shown_on, title), "recalibrated-figure", 460)
+        title = f"Learnt on {len(learnt.learnt_on)} prompts, shown on the other {len(learnt.shown_on)}"
+        chart(reliability_figure(shown, pair, len(learnt.shown_on), title), "recalibrated-figure", 460)
         st.text(
             "Calibration error on the prompts that taught nothing: "
             + ", ".join(f"{name} {part.error.value:.3f}" for name, part in learnt.shown.items())
-            + f". Temperature {learnt.temperature:.2f}."
+            + f". Temperature {learnt.temperature:.2f}: it scales the log-odds of this token against all others, since "
+            "a recording keeps no logits."
         )
         left, right = st.columns(2, gap="large")
         with left:
@@ -131,9 +147,9 @@ try:
         st.text(
             "Best threshold and speedup: "
             + "; ".join(f"{name} τ = {tau:.3f}, {speedup:.3f}×" for name, (tau, speedup) in best.items())
-            + ". A map that keeps the order moves the best threshold but not the best speedup, since the same tokens "
-            "pass; isotonic steps merge thresholds and can only lose some. Calibrating pays where confidences are "
-            "multiplied or weighed against costs, as the cumulative and the cost-aware policies do."
+            + ", on the same prompts. A map that keeps the order moves the best threshold but not the best speedup, "
+            "since the same tokens pass; isotonic steps merge thresholds and can only lose some. Calibrating pays "
+            "where confidences are multiplied or weighed against costs, as the cumulative and cost-aware policies do."
         )
 except SpecVizError as error:
     problem("This set cannot be judged.", error)

@@ -76,9 +76,14 @@ def one_text(shown) -> None:
         },
         key="stretches",
     )
+    lengths = (
+        "The draft length is the fixed one with the most tokens per second over rounds starting there."
+        if shown.cost
+        else "Without a cost model no draft length can be told to suit them."
+    )
     st.caption(
         f"Stretches of at least {SHORTEST} tokens, found as the likeliest way to switch between a higher and a lower "
-        "acceptance rate. The draft length is the fixed one with the most tokens per second over rounds starting there."
+        f"acceptance rate. {lengths}"
     )
 
 

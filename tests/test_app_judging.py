@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,48 @@ def test_the_calibration_page_answers_to_the_threshold_and_to_the_split(made_up)
         assert len(app.dataframe[0].value) > 1
     app.slider(key="calibration-tau").set_value(1.0).run()
     assert "so nothing is proposed" in texts(app)
+
+
+def test_the_precision_split_counts_every_recording_once_and_knows_the_comparisons():
+    """On the committed gallery: its own recordings, and those of its comparison of precisions."""
+    st.cache_resource.clear()
+    app = open_page(PAGES[1])
+    app.segmented_control(key="split").set_value("Precision").run()
+    assert not app.exception
+    table = app.dataframe[0].value.set_index("part")
+    comparison = judging.gallery_comparison()
+    assert len(table) == 1 + len({one.label for one in comparison.combinations} | {"gallery"})
+    of_gallery = table.loc[table.index.str.contains("fp32")]
+    assert of_gallery["tokens"].tolist() == [table.loc["all", "tokens"]]
+
+
+def test_a_set_without_a_cost_model_still_shows_its_texts(made_up, monkeypatch):
+    bare = ShownSet("bare", (Shown("bare:0", "bare", sample_recording(48, 1), None, {}),))
+    monkeypatch.setattr(judging, "sets_on_offer", lambda: {"bare": bare})
+    app = open_page(PAGES[2])
+    assert not app.exception and not app.error
+    assert app.dataframe[-1].value["γ"].isna().all()
+    app.segmented_control(key="shade").set_value("target").run()
+    assert not app.exception and not app.error
+
+
+def test_what_was_accepted_by_chance_gets_a_sentence(made_up, monkeypatch):
+    recording = sample_recording(48, 1)
+    by_chance = replace(recording, settings={**recording.settings, "rule": "rejection"})
+    cost = judging.sets_on_offer()["gallery"].cost
+    members = tuple(Shown(f"chance:{place}", "chance", by_chance, cost, {}) for place in range(2))
+    monkeypatch.setattr(judging, "sets_on_offer", lambda: {"chance": ShownSet("chance", members)})
+    for path in PAGES:
+        app = open_page(path)
+        assert not app.exception
+        assert "accepts by chance" in texts(app)
+
+
+def test_every_stateful_policy_says_on_the_page_what_is_reset():
+    words = judging.policy_descriptions()
+    for name in ("heuristic", "dynamic", "draft_verify", "adaedl", "learned", "context"):
+        assert "Reset:" in words[name], name
+    assert not any("Args:" in text for text in words.values())
 
 
 def test_the_context_page_groups_in_every_way_and_shades_by_either_model(made_up):

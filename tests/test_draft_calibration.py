@@ -82,7 +82,7 @@ def test_the_interval_of_the_calibration_error_covers_when_prompts_differ():
         diagram = draft.reliability(tokens.confidence, tokens.accepted)
         interval = draft._error_interval(tokens, draft.calibration_error(diagram), draft.BINS, 400)
         covered.append(interval.low <= 0.2 <= interval.high)
-    assert 0.88 <= np.mean(covered) <= 0.99
+    assert 0.90 <= np.mean(covered) <= 0.99
 
 
 def test_a_shifted_draft_is_found_out_and_calibrating_mends_it():
@@ -115,6 +115,25 @@ def test_depths_are_those_of_the_tested_steps():
     assert len(found[0]) > len(found[3]) > 0
 
 
+def test_precisions_of_the_same_models_are_told_apart_and_others_refused():
+    bf16, nf4 = toy_recordings(4, [0.5, 0.8], 40)
+    nf4 = replace(nf4, pair=replace(nf4.pair, target_precision="nf4"))
+    parts = draft.by_precision([bf16, nf4, nf4])
+    assert [len(part) for part in parts.values()] == [len(bf16.output_ids), 2 * len(nf4.output_ids)]
+    assert list(parts)[1].startswith("target nf4, draft ")
+    with pytest.raises(SpecVizError, match="different models"):
+        draft.by_precision([bf16, replace(nf4, pair=replace(nf4.pair, draft="another"))])
+
+
+def test_recalibration_learns_on_one_half_and_shows_the_other():
+    recordings = toy_recordings(5, [0.4, 0.6, 0.8, 0.9], 60)
+    found = draft.recalibrate(recordings)
+    assert sorted(found.learnt_on + found.shown_on) == [0, 1, 2, 3]
+    assert found.shown["as it is"].tokens == sum(len(recordings[place].output_ids) for place in found.shown_on)
+    changed = [one if place in found.learnt_on else recordings[0] for place, one in enumerate(recordings)]
+    assert draft.recalibrate(changed).temperature == found.temperature
+
+
 def test_kinds_partition_the_positions():
     recordings = toy_recordings(4, [0.5, 0.8], 40)
     parts = draft.by_kind(recordings, FLAGS)
@@ -144,6 +163,11 @@ def test_halves_need_two_prompts_and_are_disjoint():
         draft.halves(recordings[:1])
     with pytest.raises(SpecVizError, match="no recording"):
         draft.judged([])
+    by_chance = replace(recordings[0], settings={**recordings[0].settings, "rule": "rejection"})
+    with pytest.raises(SpecVizError, match="by chance"):
+        draft.judged([by_chance])
+    with pytest.raises(SpecVizError, match="by chance"):
+        context_report.by_category([by_chance])
 
 
 def test_tables_by_context_count_every_position():
@@ -183,3 +207,5 @@ def test_stretches_find_the_planted_ones_and_the_draft_length_they_deserve():
     assert found[0].start == 0 and found[-1].end == len(recording.output_ids)
     assert found[1].draft_length == 1 < found[0].draft_length
     assert found[1].acceptance < 0.1 < 0.9 < found[0].acceptance
+    unpriced = context_report.stretches(recording, None, 8)
+    assert unpriced == [replace(stretch, draft_length=None) for stretch in found]

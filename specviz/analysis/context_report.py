@@ -1,7 +1,7 @@
 """Where a text is easy to foresee: by kind of position, by place in the sentence, by category, and in stretches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ import pandas as pd
 from specviz.analysis.cost_model import CostModel, rates
 from specviz.analysis.draft_calibration import wilson
 from specviz.replay.contexts import KINDS, kinds_of_positions, places_in_sentence
-from specviz.replay.one_setting import Rounds
+from specviz.replay.one_setting import Rounds, check_fixed_output
 from specviz.trace import Recording
 
 LATEST_PLACE = 20  # places in a sentence beyond this one count as it
@@ -18,7 +18,13 @@ SHORTEST = 4  # tokens of a stretch worth listing
 
 
 def _summary(groups: np.ndarray, names: Sequence, recordings: Sequence[Recording]) -> pd.DataFrame:
-    """One row per group: positions, acceptance with its interval, mean confidence and both entropies."""
+    """One row per group: positions, acceptance with its interval, mean confidence and both entropies.
+
+    Raises:
+        SpecVizError: a recording was made under a rule that accepts by chance.
+    """
+    for recording in recordings:
+        check_fixed_output(recording)
 
     def joined(name):
         return np.concatenate([getattr(recording, name) for recording in recordings])
@@ -78,14 +84,14 @@ class Stretch:
     end: int
     predictable: bool
     acceptance: float  # share of positions at which the draft says the target's token
-    draft_length: int  # the fixed draft length that suits rounds which start here
+    draft_length: int | None  # the fixed draft length that suits rounds which start here; None without prices
 
     @property
     def tokens(self) -> int:
         return self.end - self.start
 
 
-def stretches(recording: Recording, cost: CostModel, max_draft: int, **pricing) -> list[Stretch]:
+def stretches(recording: Recording, cost: CostModel | None, max_draft: int, **pricing) -> list[Stretch]:
     """The text cut into predictable and uncertain stretches, in order.
 
     Two acceptance rates and the most likely way to switch between them (a hidden Markov model of two states, decoded
@@ -94,27 +100,30 @@ def stretches(recording: Recording, cost: CostModel, max_draft: int, **pricing) 
     one with the most tokens per second over rounds that start at each of its positions.
 
     Args:
+        cost: None finds the stretches only.
         pricing: `pass_mode` and `outside`, as for `predict`.
 
     Raises:
-        SpecVizError: the cost model does not cover the recording.
+        SpecVizError: the cost model does not cover the recording, or its rule accepts by chance.
     """
+    check_fixed_output(recording)
     right = recording.draft_token == recording.output_ids
     easy = _two_levels(right)
     cuts = np.flatnonzero(np.diff(easy.astype(np.int8))) + 1
     bounds = [0, *cuts.tolist(), len(right)]
-    rounds = Rounds(recording, max_draft, None)
-    tokens, seconds = _rounds_by_length(rounds, cost, max_draft, **pricing)
-    return [
-        Stretch(
-            start,
-            end,
-            bool(easy[start]),
-            float(right[start:end].mean()),
-            int((tokens[start:end].sum(axis=0) / seconds[start:end].sum(axis=0)).argmax()) + 1,
-        )
+    found = [
+        Stretch(start, end, bool(easy[start]), float(right[start:end].mean()), None)
         for start, end in zip(bounds[:-1], bounds[1:], strict=True)
     ]
+    if cost is None:
+        return found
+    tokens, seconds = _rounds_by_length(Rounds(recording, max_draft, None), cost, max_draft, **pricing)
+
+    def deserved(one: Stretch) -> int:
+        inside = slice(one.start, one.end)
+        return int((tokens[inside].sum(axis=0) / seconds[inside].sum(axis=0)).argmax()) + 1
+
+    return [replace(one, draft_length=deserved(one)) for one in found]
 
 
 def _two_levels(right: np.ndarray) -> np.ndarray:

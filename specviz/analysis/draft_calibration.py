@@ -23,6 +23,7 @@ from specviz.analysis.curves import SpeedupCurve, speedup_curve
 from specviz.errors import SpecVizError
 from specviz.replay import FixedLength, replay
 from specviz.replay.contexts import KINDS, kinds_of_positions
+from specviz.replay.one_setting import check_fixed_output
 from specviz.trace import Recording
 
 BINS = 10
@@ -50,9 +51,15 @@ class Judged:
 
 
 def judged(recordings: Sequence[Recording]) -> Judged:
-    """Every output position of these recordings."""
+    """Every output position of these recordings.
+
+    Raises:
+        SpecVizError: there is none, or one was made under a rule that accepts by chance.
+    """
     if not recordings:
         raise SpecVizError("There is no recording to judge; choose at least one.")
+    for recording in recordings:
+        check_fixed_output(recording)
 
     def joined(name):
         return np.concatenate([getattr(recording, name) for recording in recordings])
@@ -258,13 +265,22 @@ def by_kind(recordings: Sequence[Recording], flags: bytes) -> dict[str, Judged]:
     return {name: tokens.pick(kinds == kind) for kind, name in enumerate(KINDS) if (kinds == kind).any()}
 
 
-def by_precision(sets: Mapping[str, Sequence[Recording]]) -> dict[str, Judged]:
-    """Positions of several recording sets by the precisions of their models."""
+def by_precision(recordings: Sequence[Recording]) -> dict[str, Judged]:
+    """Positions by the precisions of the two models that recorded them.
+
+    Raises:
+        SpecVizError: the recordings are of different models.
+    """
     found: dict[str, list[Recording]] = {}
-    for recordings in sets.values():
-        for recording in recordings:
-            name = f"target {recording.pair.target_precision}, draft {recording.pair.draft_precision}"
-            found.setdefault(name, []).append(recording)
+    for recording in recordings:
+        pair, first = recording.pair, recordings[0].pair
+        if (pair.target, pair.draft) != (first.target, first.draft):
+            raise SpecVizError(
+                f"These sets are of different models, {first.target} with {first.draft} and {pair.target} with "
+                f"{pair.draft}; judge them one by one."
+            )
+        name = f"target {pair.target_precision}, draft {pair.draft_precision}"
+        found.setdefault(name, []).append(recording)
     return {name: judged(recordings) for name, recordings in found.items()}
 
 
@@ -321,8 +337,8 @@ class Recalibration:
     temperature: float
     maps: Mapping[str, Map]  # "as it is", "temperature", "isotonic"
     shown: Mapping[str, Calibration]  # on the half that taught nothing
-    learnt_on: int  # prompts
-    shown_on: int
+    learnt_on: tuple[int, ...]  # indices of the recordings
+    shown_on: tuple[int, ...]
 
 
 def recalibrate(recordings: Sequence[Recording]) -> Recalibration:
@@ -340,7 +356,7 @@ def recalibrate(recordings: Sequence[Recording]) -> Recalibration:
         "isotonic": isotonic_map(taught),
     }
     shown = {name: calibration(replace(tokens, confidence=one(tokens.confidence))) for name, one in maps.items()}
-    return Recalibration(temperature, maps, shown, len(learn), len(show))
+    return Recalibration(temperature, maps, shown, tuple(learn), tuple(show))
 
 
 def with_mapped_confidence(recording: Recording, change: Map) -> Recording:
@@ -359,7 +375,7 @@ def with_mapped_confidence(recording: Recording, change: Map) -> Recording:
 def mapped_curves(
     recordings: Sequence[Recording], cost: CostModel, max_draft: int, maps: Mapping[str, Map], **pricing
 ) -> dict[str, SpeedupCurve]:
-    """The speedup curve over the threshold under each map.
+    """The speedup curve over the threshold under each map, on recordings that taught none of them.
 
     A strictly rising map moves every threshold and changes no speedup; one with flat stretches can only lose some of
     the steps between them.

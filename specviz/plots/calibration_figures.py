@@ -32,9 +32,17 @@ MOST_POINTS = 4000
 
 
 def reliability_figure(
-    diagrams: Mapping[str, Reliability], pair: PairInfo, number: int, title: str = "Acceptance against confidence"
+    diagrams: Mapping[str, Reliability],
+    pair: PairInfo,
+    number: int,
+    title: str = "Acceptance against confidence",
+    cut: tuple[float, float] | None = None,
 ) -> go.Figure:
-    """Reliability diagrams: on the diagonal confidence is the chance of acceptance. Markers grow with the count."""
+    """Reliability diagrams: on the diagonal confidence is the chance of acceptance. Markers grow with the count.
+
+    Args:
+        cut: a threshold, and the share accepted of all that exceeds it (NaN for none), drawn over the diagrams.
+    """
     about = [describe_pair(pair), prompts(number), "bars: 95 % interval of a rate, tokens taken as independent"]
     figure = new_figure(title, RECORDED, about, "confidence", "share accepted")
     figure.add_scatter(
@@ -63,9 +71,26 @@ def reliability_figure(
             hovertemplate="%{customdata[0]:.2f} to %{customdata[1]:.2f}: %{customdata[2]} tokens<br>confidence %{x:.3f}"
             ", accepted %{y:.3f}<extra>" + plain(name) + "</extra>",
         )
+    if cut is not None:
+        _draw_cut(figure, *cut)
     figure.update_xaxes(range=[-0.02, 1.02])
     figure.update_yaxes(range=[-0.02, 1.02])
     return figure
+
+
+def _draw_cut(figure: go.Figure, threshold: float, rate: float) -> None:
+    """A threshold over an axis of confidences: a veil over what it holds back, and the share accepted of the rest."""
+    figure.add_vrect(x0=0, x1=threshold, fillcolor="rgba(128, 128, 128, 0.3)", line_width=0, layer="above")
+    figure.add_vline(x=threshold, line={"color": DRAFT, "width": 2}, annotation_text=f"τ = {threshold:.2f}")
+    if np.isfinite(rate):
+        figure.add_scatter(
+            x=[threshold, 1],
+            y=[rate, rate],
+            mode="lines",
+            name=f"all that passes: {rate:.3f}",
+            line={"color": DRAFT, "width": 3},
+            hovertemplate="accepted of all that passes: %{y:.3f}<extra></extra>",
+        )
 
 
 def outcomes_figure(tokens: Judged, pair: PairInfo, threshold: float) -> go.Figure:
@@ -91,9 +116,7 @@ def outcomes_figure(tokens: Judged, pair: PairInfo, threshold: float) -> go.Figu
             customdata=counts,
             hovertemplate="confidence %{x:.3f}: %{customdata} " + name + "<extra></extra>",
         )
-    # A veil over what is held back; the legend keeps the full colours.
-    figure.add_vrect(x0=0, x1=threshold, fillcolor="rgba(128, 128, 128, 0.38)", line_width=0, layer="above")
-    figure.add_vline(x=threshold, line={"color": DRAFT, "width": 2}, annotation_text=f"τ = {threshold:.2f}")
+    _draw_cut(figure, threshold, np.nan)
     figure.add_hline(y=0, line={"color": RULE, "width": 1})
     figure.update_layout(barmode="relative", bargap=0.05)
     figure.update_xaxes(range=[0, 1])

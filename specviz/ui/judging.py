@@ -8,10 +8,10 @@ from specviz.analysis import context_report
 from specviz.analysis import draft_calibration as draft
 from specviz.analysis.arena import Arena, arena
 from specviz.analysis.tuning import Tuning, tune
-from specviz.errors import SpecVizError
 from specviz.replay import POLICIES
 from specviz.replay.contexts import vocabulary_flags
 from specviz.ui.library import ShownSet, sets_on_offer
+from specviz.ui.precisions import gallery_comparison, own_comparison
 
 
 def choose_set(key: str, fewest: int = 1, priced: bool = True) -> ShownSet | None:
@@ -80,12 +80,33 @@ def _tuning(_offered: ShownSet, names: tuple[str, ...]) -> Tuning:
 
 
 def calibrations_of(offered: ShownSet, split: str) -> dict[str, draft.Calibration]:
-    """Calibration of the whole set under the name "all", and of its parts by `depth`, `kind` or `precision`."""
-    return _calibrations(offered, _names(offered), split)
+    """Calibration of the whole set under the name "all", and of its parts by `depth`, `kind` or `precision`.
+
+    The precisions are those of everything recorded with the same two models that this session can see.
+    """
+    others = _same_models(offered) if split == "precision" else []
+    return _calibrations(offered, _names(offered), others, tuple(id(one) for one in others), split)
+
+
+def _same_models(offered: ShownSet) -> list:
+    """This set's recordings, and all others of the same models on offer or in a comparison of precisions, once each."""
+    comparisons = [found for found in (gallery_comparison(), own_comparison()) if found is not None]
+    known = [recording for one in sets_on_offer().values() for recording in one.recordings]
+    known += [
+        recording
+        for comparison in comparisons
+        for combination in comparison.combinations
+        for recording in combination.recordings.recordings
+    ]
+    first = offered.recordings[0].pair
+    once = {id(one): one for one in [*offered.recordings, *known]}.values()
+    return [one for one in once if (one.pair.target, one.pair.draft) == (first.target, first.draft)]
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _calibrations(_offered: ShownSet, names: tuple[str, ...], split: str) -> dict[str, draft.Calibration]:
+def _calibrations(
+    _offered: ShownSet, names: tuple[str, ...], _others: list, others: tuple[int, ...], split: str
+) -> dict[str, draft.Calibration]:
     recordings = _offered.recordings
     parts = {"all": draft.judged(recordings)}
     if split == "depth":
@@ -95,21 +116,20 @@ def _calibrations(_offered: ShownSet, names: tuple[str, ...], split: str) -> dic
         flags = token_flags(_offered)
         parts |= {} if flags is None else draft.by_kind(recordings, flags)
     else:
-        parts |= draft.by_precision({one.title: one.recordings for one in sets_on_offer().values()})
+        parts |= draft.by_precision(_others)
     return {name: draft.calibration(part) for name, part in parts.items() if len(part) >= draft.FEWEST or name == "all"}
 
 
 @st.cache_resource(max_entries=16, show_spinner="Replaying under each map")
 def _recalibration(_offered: ShownSet, names: tuple[str, ...], max_draft: int):
     found = draft.recalibrate(_offered.recordings)
-    curves = draft.mapped_curves(
-        _offered.recordings, _offered.cost, max_draft, found.maps, resamples=200, **pricing(_offered)
-    )
+    shown = [_offered.recordings[place] for place in found.shown_on]
+    curves = draft.mapped_curves(shown, _offered.cost, max_draft, found.maps, resamples=200, **pricing(_offered))
     return found, curves
 
 
 def recalibration_of(offered: ShownSet, max_draft: int):
-    """What calibrating on one half does on the other, and the speedup curves under each map.
+    """What calibrating on one half does on the other, and the other's speedup curves under each map.
 
     Raises:
         SpecVizError: the set has one prompt only.
@@ -118,17 +138,11 @@ def recalibration_of(offered: ShownSet, max_draft: int):
 
 
 def stretches_of(shown, max_draft: int) -> list[context_report.Stretch]:
-    """The predictable and uncertain stretches of one recording.
-
-    Raises:
-        SpecVizError: it has no cost model.
-    """
-    if shown.cost is None:
-        raise SpecVizError("This recording has no cost model, so no draft length can be recommended; choose another.")
+    """The predictable and uncertain stretches of one recording; without a cost model they deserve no draft length."""
     pass_mode = shown.recording.settings.get("pass_mode")
     return context_report.stretches(shown.recording, shown.cost, max_draft, pass_mode=pass_mode, outside="clamp")
 
 
 def policy_descriptions() -> dict[str, str]:
-    """Name of every policy and what it does, as its class says."""
+    """Name of every policy and what it does, as its class says; arguments, which come last, left out."""
     return {name: inspect.getdoc(policy).split("Args:")[0].strip() for name, policy in POLICIES.items()}
