@@ -682,7 +682,7 @@ def _add_bench(commands) -> None:
         "--speed-only", action="store_true", help="only time grids on made-up recordings; no model runs"
     )
 
-    policies = add("policies", bench_policies, 48, "every stopping policy: replay against the engine, time of an arena")
+    policies = add("policies", bench_policies, 48, "stopping policies: engine, transformers, oracle, time of an arena")
     policies.add_argument("--pass-mode", default="fast")
 
     sampling = add("sampling", bench_sampling, 24, "coupled replay, expectations of rejection, cost of a round")

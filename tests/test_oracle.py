@@ -11,52 +11,19 @@ from reference_round import random_toy, recording_from_toy
 from specviz.analysis import predict
 from specviz.analysis.cost_model import rates
 from specviz.analysis.oracle import captured, fastest_plan, optimal_oracles, stop_oracles
+from specviz.bench import oracle as bench_oracle
+from specviz.bench.oracle import SIZES, brute_force, check_oracle
+from specviz.bench.reporting import Verdicts
 from specviz.replay import ConfidenceThreshold, PolicyReplayer, replay
 
 MODES = st.sampled_from(["fast", "invariant"])
-
-
-def brute_force(recording, max_draft, target, draft, second_token, overhead):
-    """The least time over every sequence of rounds, each tried to the end; written from DESIGN.md's round."""
-    output, eos = recording.output_ids.tolist(), recording.eos_ids
-    budget, prompt = recording.budget(None), len(recording.prompt_ids)
-
-    def said(start, step):
-        for position in range(start, start + step):
-            if recording.draft_token[position] != output[position]:
-                return int(recording.branch_token[recording.branch_offsets[position] + step - (position - start) - 1])
-        return int(recording.draft_token[start + step])
-
-    def from_here(start, two):
-        if start == len(output):
-            return 0.0
-        context, limit = prompt + start, min(max_draft, budget - start - 1)
-        if limit == 0:
-            return overhead + target[0][0] + target[0][1] * context + from_here(start + 1, False)
-        best, tokens, seconds = np.inf, [], second_token if two else 0.0
-        while len(tokens) < limit:
-            seconds += draft[0] + draft[1] * (context + len(tokens))
-            tokens.append(said(start, len(tokens)))
-            for proposal, withheld in ((tokens, False), (tokens[:-1], True)):
-                accepted = 0
-                while accepted < len(proposal) and proposal[accepted] == output[start + accepted]:
-                    accepted += 1
-                end = min(start + accepted + 1, len(output))
-                verify = target[len(proposal)][0] + target[len(proposal)][1] * context
-                whole = accepted == len(proposal) > 0 and not withheld
-                best = min(best, seconds + verify + overhead + from_here(end, whole))
-            if tokens[-1] in eos:
-                break
-        return best
-
-    return from_here(0, False)
 
 
 @settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     agreement=st.sampled_from([0.0, 0.4, 0.7, 1.0]),
-    size=st.sampled_from([(12, 1), (9, 2), (7, 3), (5, 8)]),
+    size=st.sampled_from([*SIZES, (12, 2), (12, 8)]),
     cost_seed=st.integers(0, 10**6),
     mode=MODES,
 )
@@ -72,7 +39,8 @@ def test_the_optimal_oracle_equals_brute_force(seed, agreement, size, cost_seed,
     }
     replayer = PolicyReplayer([recording], max_draft)
     _, seconds = fastest_plan(replayer.rounds[0], max_draft, **arguments)
-    assert seconds == pytest.approx(brute_force(recording, max_draft, **arguments))
+    remember = size not in SIZES
+    assert seconds == pytest.approx(brute_force(recording, max_draft, **arguments, remember=remember))
     (policy,) = optimal_oracles(replayer, random_cost(cost_seed), mode)
     trace = replay(recording, policy, max_draft)
     assert float(predict(trace, random_cost(cost_seed), pass_mode=mode).seconds) == pytest.approx(seconds)
@@ -126,3 +94,13 @@ def test_the_captured_share():
     assert captured([10, 10], [5, 5], [5, 5]) == 1
     assert captured([10, 10], [15, 10], [5, 5]) == -0.5
     assert np.isnan(captured([10], [11], [10]))
+
+
+def test_the_bench_checks_both_claims_and_sees_an_oracle_gone_wrong(monkeypatch):
+    verdicts = Verdicts()
+    check_oracle(verdicts, recordings=10, contests=1, tokens=24)
+    assert verdicts.all_met
+    plan = bench_oracle.fastest_plan
+    monkeypatch.setattr(bench_oracle, "fastest_plan", lambda *a, **k: (plan(*a, **k)[0], plan(*a, **k)[1] * 1.001))
+    check_oracle(verdicts, recordings=10, contests=0)
+    assert not verdicts.all_met

@@ -5,10 +5,11 @@ import copy
 import pytest
 import tiny_models
 import torch
-import transformers.generation.candidate_generator as candidate_generator
 from engine_helpers import loaded_pair
 
-from specviz.engine.engine import Engine, Settings
+from specviz.bench.assisted import CASES, Watched, compare, our_rounds
+from specviz.bench.reporting import Verdicts
+from specviz.engine.engine import Engine
 from specviz.replay import ConfidenceThreshold
 from specviz.replay.policies import DynamicThreshold, Heuristic
 
@@ -20,102 +21,43 @@ def prompts():
     return [torch.randint(3, 270, (3 + number % 9,), generator=source).tolist() for number in range(PROMPTS)]
 
 
-class Watched:
-    """transformers' assisted generation, its rounds told from the forward calls of both models."""
-
-    def __init__(self, pair, **assistant_settings):
-        self.target, self.draft = copy.deepcopy(pair.target), copy.deepcopy(pair.draft)
-        for model in (self.target, self.draft):
-            model.generation_config.eos_token_id = model.generation_config.pad_token_id = 0
-        for name, value in assistant_settings.items():
-            setattr(self.draft.generation_config, name, value)
-        self._passes, self._draft_steps = [], 0
-        self.target.register_forward_pre_hook(self._on_target, with_kwargs=True)
-        self.draft.register_forward_pre_hook(self._on_draft, with_kwargs=True)
-
-    def _on_target(self, _, arguments, keywords):
-        ids, cache = keywords["input_ids"], keywords.get("cache")
-        seen = cache.get_seq_length() if cache is not None else 0
-        self._passes.append((seen + ids.shape[1], seen, self._draft_steps))
-        self._draft_steps = 0
-
-    def _on_draft(self, *_):
-        self._draft_steps += 1
-
-    def rounds(self, prompt):
-        """Output, and per round: draft steps, tokens proposed, tokens committed."""
-        self._passes, self._draft_steps = [], 0
-        ids = torch.tensor([prompt])
-        text = self.target.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            assistant_model=self.draft,
-            max_new_tokens=NEW_TOKENS,
-            do_sample=False,
-        )[0].tolist()
-        # A pass sees the text and the proposal. All but the newest token of the text are in the cache by then.
-        starts = [len(prompt)] + [seen + 1 for _, seen, _ in self._passes[1:]]
-        ends = starts[1:] + [len(text)]
-        rounds = [
-            (steps, until - start, end - start)
-            for (until, _, steps), start, end in zip(self._passes, starts, ends, strict=True)
-        ]
-        return text[len(prompt) :], rounds
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_models.tiny_pair("llama", seed=3, ends=True)
 
 
-def our_rounds(engine, prompt, policy, max_draft):
-    trace = engine.trace(prompt, Settings(policy, max_draft, NEW_TOKENS))
-    columns = (trace.rounds[name].tolist() for name in ("draft_steps", "proposed", "emitted"))
-    return list(trace.run.output_ids), list(zip(*columns, strict=True))
+def watched(pair, case):
+    return Watched(copy.deepcopy(pair.target), copy.deepcopy(pair.draft), case, (0,))
 
 
-CASES = {
-    "heuristic": (
-        {"num_assistant_tokens": 5, "num_assistant_tokens_schedule": "heuristic", "assistant_confidence_threshold": 0},
-        lambda installed: Heuristic(5),
-        40,
-    ),
-    "heuristic_transient": (
-        {
-            "num_assistant_tokens": 5,
-            "num_assistant_tokens_schedule": "heuristic_transient",
-            "assistant_confidence_threshold": 0,
-        },
-        lambda installed: Heuristic(5, transient=True),
-        40,
-    ),
-    "dynamic": (
-        {"num_assistant_tokens": 8, "num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.4},
-        # Without scikit-learn the threshold stays where it is.
-        lambda installed: DynamicThreshold(0.4) if installed else ConfidenceThreshold(0.4, "keep"),
-        8,
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "sklearn_installed"),
-    [("heuristic", True), ("heuristic_transient", False), ("dynamic", True), ("dynamic", False)],
-)
-def test_rounds_are_those_of_transformers(name, sklearn_installed, monkeypatch):
-    monkeypatch.setattr(candidate_generator, "is_sklearn_available", lambda: sklearn_installed)
-    settings, make_policy, max_draft = CASES[name]
-    pair = tiny_models.tiny_pair("llama", seed=3, ends=True)
-    theirs, policy = Watched(pair, **settings), make_policy(sklearn_installed)
-    engine = Engine(loaded_pair(pair), pass_mode="fast", widest_draft=max_draft)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.sklearn_installed}")
+def test_rounds_are_those_of_transformers(pair, case):
+    theirs, policy = watched(pair, case), case.make_policy()
+    engine = Engine(loaded_pair(pair), pass_mode="fast", widest_draft=case.max_draft)
     lengths, seen = set(), 0
     for prompt in prompts():
-        output, rounds = theirs.rounds(prompt)
-        assert our_rounds(engine, prompt, policy, max_draft) == (output, rounds)
+        output, rounds = theirs.rounds(prompt, NEW_TOKENS)
+        assert our_rounds(engine, prompt, policy, case.max_draft, NEW_TOKENS) == (output, rounds)
         lengths |= {proposed for _, proposed, _ in rounds}
         seen += len(rounds)
     assert seen > 10 * PROMPTS and len(lengths) > 3, "nothing varied, so nothing was compared"
 
 
 @pytest.mark.parametrize("wrong", [Heuristic(6), DynamicThreshold(0.4), ConfidenceThreshold(0.4, "drop")])
-def test_the_comparison_sees_another_policy(wrong):
-    pair = tiny_models.tiny_pair("llama", seed=3, ends=True)
-    settings, _, max_draft = CASES["heuristic" if wrong.name == "dynamic" else "dynamic"]
-    theirs = Watched(pair, **settings)
-    engine = Engine(loaded_pair(pair), pass_mode="fast", widest_draft=max_draft)
-    assert any(our_rounds(engine, prompt, wrong, max_draft) != theirs.rounds(prompt) for prompt in prompts()[:5])
+def test_the_comparison_sees_another_policy(pair, wrong):
+    case = CASES[0] if wrong.name == "dynamic" else CASES[2]
+    theirs = watched(pair, case)
+    engine = Engine(loaded_pair(pair), pass_mode="fast", widest_draft=case.max_draft)
+    assert any(
+        our_rounds(engine, prompt, wrong, case.max_draft, NEW_TOKENS) != theirs.rounds(prompt, NEW_TOKENS)
+        for prompt in prompts()[:5]
+    )
+
+
+def test_the_bench_compares_every_case_and_sees_another_draft(pair, capsys):
+    verdicts = Verdicts()
+    compare(verdicts, loaded_pair(pair), loaded_pair(pair), prompts()[:3], 16)
+    assert verdicts.all_met and capsys.readouterr().out.count("3 of 3 prompts") == len(CASES)
+    other = loaded_pair(tiny_models.tiny_pair("llama", seed=4, ends=True))
+    compare(verdicts, other, loaded_pair(pair), prompts()[:3], 16)
+    assert not verdicts.all_met
