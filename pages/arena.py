@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from specviz.analysis.arena_table import arena_table
+from specviz.analysis.arena_table import arena_table, curve_table, pair_table
 from specviz.analysis.report import table_as_csv
 from specviz.errors import SpecVizError
 from specviz.plots.policy_figures import arena_figure, knob_figure, pairs_figure
@@ -11,6 +11,7 @@ from specviz.ui.judging import arena_of, choose_set, longest_draft, policy_descr
 from specviz.ui.messages import problem
 
 SHOWN = ["policy", "chosen", "speedup", "low", "high", "chosen_speedup", "captured", "tokens_per_pass", "waste"]
+SHOWN += ["beats"]
 
 st.title("When should the draft stop?")
 st.caption(
@@ -50,14 +51,25 @@ try:
             "waste": st.column_config.NumberColumn(
                 "Waste", format="percent", help="Share of draft steps whose token was not accepted"
             ),
+            "beats": st.column_config.NumberColumn(
+                "Surely beats", help="Policies that are slower beyond the choice of prompts, after Holm's correction"
+            ),
         },
         key="arena-table",
     )
     if result.left_out:
         st.text(f"Left out, since the texts of this set's tokens are not known: {', '.join(result.left_out)}.")
-    st.download_button(
-        "This table as CSV", lambda: table_as_csv(table), "arena.csv", "text/csv", on_click="ignore", key="csv"
-    )
+    files = {"This table": arena_table, "Every curve": curve_table, "Every pair": pair_table}
+    for column, (label, make) in zip(st.columns(3), files.items(), strict=True):
+        column.download_button(
+            f"{label} as CSV",
+            lambda make=make: table_as_csv(make(result)),
+            f"{make.__name__}.csv",
+            "text/csv",
+            width="stretch",
+            on_click="ignore",
+            key=make.__name__,
+        )
 
     st.subheader("How much the knob matters")
     tuned = [entry.label for entry in result.policies if entry.knob]

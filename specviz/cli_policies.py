@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -94,6 +96,15 @@ def _described(pair, prompts: int) -> str:
     )
 
 
+def _write(frame, path: Path | None, what: str = "Table") -> None:
+    """Write a table where the reader asked for it."""
+    from specviz.analysis.report import write_table
+
+    if path:
+        write_table(frame, path)
+        console.print(f"{what} written to {path}", markup=False)
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for place, name in enumerate(columns):
@@ -114,14 +125,17 @@ def _add_arena(commands) -> None:
     _add_set(parser)
     parser.add_argument("-g", "--max-draft", type=int, help="longest draft of every policy (default: all recorded)")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="write the speedup of every policy over its knob")
+    parser.add_argument(
+        "--pairs", type=Path, metavar="FILE", help="write how sure the difference of any two policies is"
+    )
     parser.set_defaults(command=run_arena)
 
 
 def run_arena(options: argparse.Namespace) -> None:
     """`arena`: the table of all policies and the result in words."""
     from specviz.analysis.arena import arena
-    from specviz.analysis.arena_table import arena_table
-    from specviz.analysis.report import write_table
+    from specviz.analysis.arena_table import arena_table, curve_table, pair_table
 
     recordings, cost = priced_sets(options.recordings)
     flags = _flags(recordings[0].pair, options.tokenizer)
@@ -159,9 +173,9 @@ def run_arena(options: argparse.Namespace) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
     for label in result.left_out:
         console.print(f"Left out, since token texts are unknown: {label}.", markup=False)
-    if options.csv:
-        write_table(frame, options.csv)
-        console.print(f"Table written to {options.csv}", markup=False)
+    _write(frame, options.csv)
+    _write(curve_table(result), options.curves, "Curves")
+    _write(pair_table(result), options.pairs, "Pairs")
 
 
 # --- calibration ---------------------------------------------------------------------------------------------------
@@ -171,8 +185,8 @@ def _add_calibration(commands) -> None:
     parser = commands.add_parser(
         "calibration",
         help="is the draft's confidence the chance that its token is accepted?",
-        description="Reliability, calibration error, Brier score and discrimination of a recording set's draft, whole "
-        "and by kind of position.",
+        description="Reliability, calibration error, Brier score and discrimination of a recording set's draft, whole, "
+        "by precision where there are several, by kind of position and by depth in the draft.",
     )
     _add_set(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
@@ -182,10 +196,10 @@ def _add_calibration(commands) -> None:
 def run_calibration(options: argparse.Namespace) -> None:
     """`calibration`: the reliability table and the scores, whole and split."""
     from specviz.analysis import draft_calibration as draft
-    from specviz.analysis.report import write_table
 
     recordings = read_sets(options.recordings)
     pair = recordings[0].pair
+    by_precision = draft.by_precision(recordings)
     flags = _flags(pair, options.tokenizer)
     whole = draft.calibration(draft.judged(recordings))
     diagram = _table("confidence", "tokens", "mean confidence", "accepted", "95 % interval")
@@ -197,9 +211,13 @@ def run_calibration(options: argparse.Namespace) -> None:
             f"{rate:.3f}",
             f"{low:.3f} to {high:.3f}",
         )
+    if len(by_precision) > 1:
+        pair = replace(pair, target_precision="several precisions", draft_precision="several precisions")
     console.print(f"Draft tokens, {_described(pair, whole.prompts)}", markup=False)
     console.print(diagram)
     parts = {"all": draft.judged(recordings)}
+    if len(by_precision) > 1:
+        parts |= by_precision
     if flags is not None:
         parts |= draft.by_kind(recordings, flags)
     deepest = min([8, *(recording.max_draft for recording in recordings)])
@@ -219,9 +237,7 @@ def run_calibration(options: argparse.Namespace) -> None:
         )
     console.print()
     console.print(scores)
-    if options.csv:
-        write_table(frame, options.csv)
-        console.print(f"Table written to {options.csv}", markup=False)
+    _write(frame, options.csv)
 
 
 # --- tune ----------------------------------------------------------------------------------------------------------
@@ -237,7 +253,7 @@ def _add_tune(commands, add_pair_options) -> None:
     parser.add_argument("recordings", type=Path, nargs="*", metavar="FILE.parquet", help="recording sets")
     parser.add_argument("--pair", metavar="NAME", help="a pair of the catalogue, instead of --target and --draft")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help="record these (default: the set of SpecViz)")
-    parser.add_argument("--out", type=Path, metavar="FILE.parquet", help="keep the recordings there")
+    parser.add_argument("--out", type=Path, metavar="FILE.parquet", help="record there (default: a name from the pair)")
     parser.add_argument("-n", "--max-new-tokens", type=int, default=128, help="when recording (default 128)")
     parser.add_argument("--pass-mode", default="fast", help="when recording: fast (default) or invariant")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report that works offline")
@@ -248,9 +264,8 @@ def _add_tune(commands, add_pair_options) -> None:
 
 def run_tune(options: argparse.Namespace) -> None:
     """`tune`: the recommendation, what is known of it, and settings to paste."""
-    from specviz.analysis.report import write_table
     from specviz.analysis.tuning import ready_settings, tune, tuning_table
-    from specviz.analysis.tuning_report import tuning_html
+    from specviz.analysis.tuning_report import flat_words, tuning_html
     from specviz.plots.policy_figures import tuning_figures
     from specviz.trace.files import whole_file
 
@@ -270,7 +285,7 @@ def run_tune(options: argparse.Namespace) -> None:
             f"{choice.held_out.value:.3f}",
             f"{choice.held_out.low:.3f} to {choice.held_out.high:.3f}",
             f"{choice.regret:.1%}",
-            f"{choice.flat[0]:.2f} to {choice.flat[1]:.2f}",
+            flat_words(choice),
         )
     console.print(table)
     for sentence in (result.recommendation, *result.sentences):
@@ -287,26 +302,26 @@ def run_tune(options: argparse.Namespace) -> None:
         with whole_file(options.html) as temporary:
             temporary.write_text(tuning_html(result, pictures), "utf-8")
         console.print(f"\nReport written to {options.html}", markup=False)
-    if options.csv:
-        write_table(tuning_table(result), options.csv)
-        console.print(f"Table written to {options.csv}", markup=False)
+    _write(tuning_table(result), options.csv)
 
 
 def _record(options: argparse.Namespace) -> Path:
     """Record the prompts with the pair that the options name; the file of the set."""
     from specviz.cli import main
+    from specviz.models.catalogue import find_pair
 
-    if not options.out:
-        raise SpecVizError("Recording takes a while: say with --out where to keep it, or give a recording set.")
-    arguments = ["record", "--out", str(options.out), "-n", str(options.max_new_tokens)]
-    arguments += ["--pass-mode", options.pass_mode, "--precision", options.precision, "--device", options.device]
+    target, draft = options.target, options.draft
     if options.pair:
-        from specviz.models.catalogue import find_pair
-
         chosen = find_pair(options.pair)
-        arguments += ["--target", chosen.target.source, "--draft", chosen.draft.source]
-    else:
-        arguments += ["--target", options.target, "--draft", options.draft]
+        target, draft = chosen.target.source, chosen.draft.source
+    out = options.out
+    if not out:
+        name = options.pair or f"{Path(target).name}-{Path(draft).name}"
+        out = Path(f"tune-{re.sub(r'[^A-Za-z0-9._]+', '-', name)}.parquet")
+        if out.exists():
+            raise SpecVizError(f"{out} exists: tune it as it is (tune {out}), or say with --out where to record anew.")
+    arguments = ["record", "--out", str(out), "-n", str(options.max_new_tokens), "--target", target, "--draft", draft]
+    arguments += ["--pass-mode", options.pass_mode, "--precision", options.precision, "--device", options.device]
     if options.draft_precision:
         arguments += ["--draft-precision", options.draft_precision]
     if options.prompts:
@@ -314,4 +329,4 @@ def _record(options: argparse.Namespace) -> Path:
     status = main(arguments)
     if status not in (0, 1):  # 1: some prompts were left out, with their reasons
         raise SystemExit(status)
-    return options.out
+    return out

@@ -1,5 +1,6 @@
 """The arena, fitted policies and tuning: what they promise, on small recordings and on the gallery."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from analysis_helpers import flat_cost, random_cost, toy_recordings
 
 from specviz.analysis import CostModel, grid
-from specviz.analysis.arena import CONTESTANTS, OPTIMAL_ORACLE, STOP_ORACLE, arena, holm, pairwise_tests
-from specviz.analysis.arena_table import arena_table
+from specviz.analysis.arena import CONTESTANTS, OPTIMAL_ORACLE, STOP_ORACLE, THRESHOLDS, arena, holm, pairwise_tests
+from specviz.analysis.arena_table import arena_table, curve_table, pair_table
 from specviz.analysis.bootstrap import Interval
 from specviz.analysis.draft_calibration import halves
 from specviz.analysis.fitting import Training
@@ -54,12 +55,22 @@ def test_the_arena_is_sorted_complete_and_under_the_oracle(judged):
     table = arena_table(judged)
     assert table["policy"].tolist() == [entry.label for entry in judged.entries]
     assert all(sentence.endswith(".") for sentence in judged.sentences)
+    curves, pairs = curve_table(judged), pair_table(judged)
+    for label, rows in curves.groupby("policy"):
+        assert rows["speedup"].tolist() == judged.entry(label).curve.tolist()
+    assert set(curves["policy"]) == {entry.label for entry in judged.policies if entry.knob}
+    assert len(pairs) == len(CONTESTANTS) * (len(CONTESTANTS) - 1) / 2 and pairs["p"].is_monotonic_increasing
+    assert table["beats"].sum() == pairs["sure"].sum() == len(judged.sure)
 
 
 def test_the_page_says_truly_whether_deriving_or_learning_the_rule_pays(judged):
     threshold = max(judged.entry(f"Threshold, {fate}").captured.value for fate in ("drop", "keep"))
     pays = max(judged.entry(label).captured.value for label in ("Cost-aware", "Learned")) >= threshold
     assert ("at least as much as" in judged.sentences[1]) == pays
+    derived = {("Cost-aware", fate) for fate in THRESHOLDS} | {("Learned", fate) for fate in THRESHOLDS}
+    assert pays and ("not sure" in judged.sentences[1]) == (not derived & judged.sure)
+    surely = replace(judged, sure=judged.sure | derived)
+    assert "not sure" not in surely.sentences[1]
 
 
 def test_each_half_is_judged_at_the_choice_of_the_other(gallery, judged):
@@ -196,12 +207,11 @@ def test_settings_to_paste(tuned):
     assert f"num_assistant_tokens = {tuned.keep.max_draft}" in transformers.text
     assert f"assistant_confidence_threshold = {tuned.keep.threshold:.2f}" in transformers.text
     assert f"--spec-draft-p-min {tuned.drop.threshold:.2f} --spec-draft-n-max {tuned.drop.max_draft}" in llama.text
-    assert f"--draft-p-min {tuned.drop.threshold:.2f} --draft-max {tuned.drop.max_draft}" in llama.text
+    assert f"--draft-p-min {tuned.keep.threshold:.2f} --draft-max {tuned.keep.max_draft}" in llama.text
     assert f'"num_speculative_tokens": {tuned.fixed.max_draft}' in vllm.text
 
 
 def test_a_hostile_model_name_stays_text(gallery, tuned):
-    from dataclasses import replace
     from shlex import split
 
     hostile = replace(tuned, pair=replace(tuned.pair, draft="x'; rm -rf ~ <script>", device="<b>"))

@@ -137,32 +137,31 @@ class Arena:
     def sentences(self) -> tuple[str, ...]:
         """The result in plain words."""
         best = self.policies[0]
-        threshold = max(
-            (self.entry("Threshold, drop"), self.entry("Threshold, keep")), key=lambda one: one.speedup.value
-        )
+        threshold = max(map(self.entry, THRESHOLDS), key=lambda one: one.speedup.value)
         derived = [entry for entry in self.policies if entry.label in ("Cost-aware", "Learned")]
         better = [entry for entry in derived if entry.captured.value >= threshold.captured.value]
+        names = " and ".join(f"{entry.label} ({entry.captured.value:.0%})" for entry in better or derived)
+        rival = f"the best tuned threshold ({threshold.label}, {threshold.captured.value:.0%})"
         lines = [
             f"Fastest on prompts that did not choose its knob: {best.label}, {best.speedup.value:.2f}× plain decoding; "
             f"the optimal oracle reaches {self.entry(OPTIMAL_ORACLE).speedup.value:.2f}×."
         ]
-        names = " and ".join(f"{entry.label} ({entry.captured.value:.0%})" for entry in better or derived)
         if better:
-            lines.append(
-                f"Of the oracle's gain, {names} capture{'s' * (len(better) == 1)} at least as much as the best tuned "
-                f"threshold ({threshold.label}, {threshold.captured.value:.0%})."
-            )
+            sure = any((entry.label, threshold.label) in self.sure for entry in better)
+            doubt = "" if sure else f"; with {len(self.plain_seconds)} prompts that difference is not sure"
+            verb = f"capture{'s' * (len(better) == 1)} at least as much as"
+            lines.append(f"Of the oracle's gain, {names} {verb} {rival}{doubt}.")
         else:
             lines.append(
-                f"Of the oracle's gain, neither {names} captures as much as the best tuned threshold "
-                f"({threshold.label}, {threshold.captured.value:.0%}): here deriving or learning the rule does not pay."
+                f"Of the oracle's gain, neither {names} captures as much as {rival}: here deriving or learning the "
+                "rule does not pay."
             )
         others = [entry.label for entry in self.policies[1:]]
         beaten = [label for label in others if (best.label, label) in self.sure]
         lines.append(
-            f"Its lead over {', '.join(beaten)} is sure beyond the choice of prompts."
+            f"The lead of {best.label} over {', '.join(beaten)} is sure beyond the choice of prompts."
             if beaten
-            else f"With {len(self.plain_seconds)} prompts its lead over none of the others is sure."
+            else f"With {len(self.plain_seconds)} prompts the lead of {best.label} over none of the others is sure."
         )
         return tuple(lines)
 

@@ -1,4 +1,4 @@
-"""The arena as a table."""
+"""The arena as tables: its policies, their curves, their differences."""
 
 import pandas as pd
 
@@ -11,7 +11,8 @@ def arena_table(result: Arena) -> pd.DataFrame:
     Columns: policy, knob, chosen (the value that either half chose for the other), speedup, low, high (on prompts that
     did not choose; interval over prompts), level, chosen_speedup (on those that did), captured, captured_low,
     captured_high (share of the optimal oracle's gain), tokens_per_pass, waste (share of draft steps whose token was not
-    accepted), oracle, prompts, max_draft, pass_mode, target, draft, target_precision, draft_precision, device.
+    accepted), beats (policies that are surely slower), oracle, prompts, max_draft, pass_mode, target, draft,
+    target_precision, draft_precision, device.
     """
     rows = [
         {
@@ -28,12 +29,44 @@ def arena_table(result: Arena) -> pd.DataFrame:
             "captured_high": entry.captured.high,
             "tokens_per_pass": entry.tokens_per_pass,
             "waste": entry.waste,
+            "beats": sum(faster == entry.label for faster, _ in result.sure),
             "oracle": entry.oracle,
         }
         for entry in result.entries
     ]
+    return _described(pd.DataFrame(rows), result)
+
+
+def curve_table(result: Arena) -> pd.DataFrame:
+    """One row per policy and value of its knob, those without a knob left out.
+
+    Columns: policy, knob, value, speedup (each prompt under what the other half taught), and what was run as in
+    `arena_table`.
+    """
+    rows = [
+        {"policy": entry.label, "knob": entry.knob, "value": value, "speedup": speedup}
+        for entry in result.policies
+        for value, speedup in zip(entry.values.tolist(), entry.curve.tolist(), strict=True)
+    ]
+    return _described(pd.DataFrame(rows), result)
+
+
+def pair_table(result: Arena) -> pd.DataFrame:
+    """One row per two policies, the surest difference first.
+
+    Columns: faster, slower, p (two-sided, sign-flip test over prompts), sure (stands after Holm's correction at 5 %),
+    and what was run as in `arena_table`.
+    """
+    rows = [
+        {"faster": faster, "slower": slower, "p": chance, "sure": (faster, slower) in result.sure}
+        for (faster, slower), chance in sorted(result.tests.items(), key=lambda item: item[1])
+    ]
+    return _described(pd.DataFrame(rows), result)
+
+
+def _described(frame: pd.DataFrame, result: Arena) -> pd.DataFrame:
     pair = ("target", "draft", "target_precision", "draft_precision", "device")
-    return pd.DataFrame(rows).assign(
+    return frame.assign(
         prompts=len(result.plain_seconds),
         max_draft=result.max_draft,
         pass_mode=result.pass_mode,

@@ -255,9 +255,10 @@ def ready_settings(tuning: Tuning) -> tuple[ReadySettings, ...]:
             "llama.cpp",
             "bash",
             f"--spec-draft-p-min {p_min} --spec-draft-n-max {n_max} --spec-draft-n-min 0\n"
-            f"# older versions: --draft-p-min {p_min} --draft-max {n_max} --draft-min 0",
-            "The token below p-min is withheld, as with our `drop`. The probability is taken among the draft's ten "
-            "likeliest tokens, so it is larger than ours: the same number stops later.",
+            f"# older versions: --draft-p-min {keep.threshold:.2f} --draft-max {keep.max_draft} --draft-min 0",
+            "The token below p-min is withheld, as with our `drop`; many older versions propose it first, so their "
+            "line is tuned with `keep`. The probability is taken among the draft's ten likeliest tokens, so it is "
+            "larger than ours: the same number stops later.",
         ),
         ReadySettings(
             "vLLM",

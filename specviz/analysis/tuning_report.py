@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from specviz.analysis.tuning import Tuning, ready_settings
+from specviz.analysis.tuning import Choice, Tuning, ready_settings
 
 STYLE = """
 body { font: 16px/1.55 "Source Sans 3", system-ui, sans-serif; color: #1d1b18; background: #fdfcfa; margin: 0 auto;
@@ -18,6 +18,11 @@ pre { background: #f3f0ea; padding: 12px 16px; overflow-x: auto; font-size: 14px
 FATES = {"drop": "token that fails withheld", "keep": "token that fails proposed", "fixed": "no threshold"}
 
 
+def flat_words(choice: Choice) -> str:
+    """The flat top in words; nothing where there is no threshold."""
+    return "" if choice.name == "fixed" else f"{choice.flat[0]:.2f} to {choice.flat[1]:.2f}"
+
+
 def tuning_html(tuning: Tuning, figures: Sequence[str]) -> str:
     """The report. Names of models and devices are escaped.
 
@@ -30,7 +35,7 @@ def tuning_html(tuning: Tuning, figures: Sequence[str]) -> str:
         f"<tr><td>{FATES[choice.name]}</td><td>{choice.threshold:.2f}</td><td>{choice.max_draft}</td>"
         f"<td>{choice.speedup.value:.3f}</td><td>{choice.held_out.value:.3f}</td>"
         f"<td>{choice.held_out.low:.3f} to {choice.held_out.high:.3f}</td><td>{choice.regret:.1%}</td>"
-        f"<td>{choice.flat[0]:.2f} to {choice.flat[1]:.2f}</td></tr>"
+        f"<td>{flat_words(choice)}</td></tr>"
         for choice in tuning.choices
     )
     settings = "".join(
