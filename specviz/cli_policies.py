@@ -28,22 +28,28 @@ def add_commands(commands, add_pair_options) -> None:
 
 
 def read_sets(paths: list[Path]) -> list:
-    """The recordings of one or several sets."""
+    """One or several recording sets.
+
+    Raises:
+        SpecVizError: one cannot be read, or is given twice, which would count its prompts as new evidence.
+    """
     from specviz.trace import read_recordings
 
-    return [recording for path in paths for recording in read_recordings(path).recordings]
+    for place, path in enumerate(paths):
+        if path.resolve() in [other.resolve() for other in paths[:place]]:
+            raise SpecVizError(f"{path} is given twice; give every recording set once.")
+    return [read_recordings(path) for path in paths]
 
 
 def priced_sets(paths: list[Path]) -> tuple[list, object]:
     """The recordings of one or several sets, and the cost model they share.
 
     Raises:
-        SpecVizError: a set has none, or another than the first.
+        SpecVizError: a set has none, or another than the first; see also `read_sets`.
     """
     from specviz.analysis.cost_model import CostModel
-    from specviz.trace import read_recordings
 
-    sets = [read_recordings(path) for path in paths]
+    sets = read_sets(paths)
     for path, found in zip(paths, sets, strict=True):
         if found.cost_model is None:
             raise SpecVizError(f"{path} has no cost model; record it again without --no-cost-model.")
@@ -197,7 +203,7 @@ def run_calibration(options: argparse.Namespace) -> None:
     """`calibration`: the reliability table and the scores, whole and split."""
     from specviz.analysis import draft_calibration as draft
 
-    recordings = read_sets(options.recordings)
+    recordings = [recording for one in read_sets(options.recordings) for recording in one.recordings]
     pair = recordings[0].pair
     by_precision = draft.by_precision(recordings)
     flags = _flags(pair, options.tokenizer)

@@ -92,6 +92,12 @@ def test_tune_records_a_pair_first(tmp_path, capsys, monkeypatch):
     assert status == 2 and "not both" in complaint
 
 
+@pytest.mark.parametrize("command", ["arena", "calibration", "tune"])
+def test_a_set_counts_once(command, capsys, without_tokenizer):
+    status, _, complaint = run([command, *SETS[:2], SETS[0]], capsys)
+    assert status == 2 and "given twice" in complaint
+
+
 @pytest.mark.parametrize("command", ["arena", "tune"])
 def test_a_set_that_cannot_be_judged_gets_a_sentence(command, tmp_path, capsys, without_tokenizer):
     bare, single = tmp_path / "bare.parquet", tmp_path / "single.parquet"
