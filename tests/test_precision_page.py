@@ -89,6 +89,15 @@ def test_without_bitsandbytes_and_without_a_gallery_the_page_says_so(tmp_path, m
     assert not app.exception and "cannot be compared" in app.error[0].value
 
 
+@pytest.mark.parametrize("path", sorted(path.name for path in (ROOT / "pages").glob("*.py")))
+def test_every_page_opens_without_bitsandbytes(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    st.cache_resource.clear()
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300).run()
+    app.switch_page(f"pages/{path}").run()
+    assert not app.exception and not app.error and app.title
+
+
 def test_nonsense_in_the_form_is_a_sentence():
     app = open_page()
     app.multiselect(key="compare-combinations").set_value(["bf16:bf16"]).run()

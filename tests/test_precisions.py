@@ -1,6 +1,7 @@
 """Full precision against quantised: what the comparison says is what plain transformers and bitsandbytes say."""
 
 import json
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -144,10 +145,9 @@ def test_both_baselines_are_what_they_say(measured, comparison):
         assert row.speedup == pytest.approx(row.tokens_per_second / row.plain_tokens_per_second, rel=1e-6)
         assert row.speedup_over_full == pytest.approx(row.tokens_per_second / rates["bf16:bf16"], rel=0.02)
         assert row.full_low <= row.speedup_over_full <= row.full_high
-        assert row.acceptance_rate == pytest.approx(
-            sum(t.rounds["accepted"].sum() for t in traces) / max(1, sum(t.rounds["proposed"].sum() for t in traces)),
-            nan_ok=True,
-        )
+        accepted, proposed = (sum(t.rounds[name].sum() for t in traces) for name in ("accepted", "proposed"))
+        rate = accepted / proposed if proposed else np.nan  # nothing is proposed where drafting never pays
+        assert row.acceptance_rate == pytest.approx(rate, nan_ok=True)
     assert table.loc["bf16:bf16"].same_output == 1 and np.isnan(table.loc["bf16:bf16"].first_divergence)
     first, second = (c.recordings.recordings for c in comparison.combinations[:2])
     agreeing = [
@@ -158,7 +158,11 @@ def test_both_baselines_are_what_they_say(measured, comparison):
     assert table.loc["nf4:nf4"].same_output == 1 - len(parted) / len(agreeing)
     assert table.loc["nf4:nf4"].first_divergence == pytest.approx(np.median(parted) if parted else np.nan, nan_ok=True)
     assert table.loc["bf16:bf16"].speedup_over_full == pytest.approx(table.loc["bf16:bf16"].speedup)
-    assert "× own plain" in describe_comparison(comparison) and "× bf16 plain" in describe_comparison(comparison)
+    said = describe_comparison(comparison)
+    assert "over its own plain" in said and "over bf16 plain" in said
+    for model in comparison.models:
+        if model.divergence[2] > 0:
+            assert f"Worst of {model.role}, {model.precision}: {model.divergence[2]:.2f} nats" in said
 
 
 def test_first_divergence_is_found_with_its_margins(comparison):
@@ -231,7 +235,7 @@ def test_a_baseline_is_always_there():
 
 
 def test_a_precision_that_is_missing_is_named_before_anything_loads(pair, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     monkeypatch.setattr(measuring, "load_pair", lambda *_: pytest.fail("loaded"))
     with pytest.raises(SpecVizError, match="pip install bitsandbytes"):
         run(pair, tmp_path, ["bf16:bf16", "nf4:bf16"])
@@ -291,3 +295,7 @@ def test_bench_precision_tells_what_must_be_equal_from_what_cannot(pair, monkeyp
     wrong = lambda recording, policy, max_draft: replay(recording, policy, 2)  # noqa: E731
     monkeypatch.setattr(bench_precision, "replay", wrong)
     assert not run_bench(precisions=("bf16",))
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(SpecVizError, match="nothing was measured"):
+        run_bench(precisions=("nf4",))
+    assert "nf4 was left out" in capsys.readouterr().out

@@ -114,7 +114,20 @@ def test_rules_survive_settings_and_text(rule):
 
 
 @pytest.mark.parametrize(
-    "text", ["nonsense", "lenient=0", "lenient=x", "top_k=0", "top_k=1.5", "rejection=1", "typical=2"]
+    "text",
+    [
+        "nonsense",
+        "lenient=",
+        "lenient=0",
+        "lenient=x",
+        "lenient=nan",
+        "top_k=0",
+        "top_k=1.5",
+        "top_k=inf",
+        "top_k=nan",
+        "rejection=1",
+        "typical=2",
+    ],
 )
 def test_a_wrong_rule_is_a_sentence(text):
     with pytest.raises(SpecVizError) as error:

@@ -16,7 +16,7 @@ from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, FixedLength, Policy, Sampling, replay, replay_expected, trace_counts
 from specviz.replay.policies import LlamaCpp
 from specviz.replay.rules import RULES, Coupled, Greedy, Lenient, Rejection, TargetSampleMatch
-from specviz.trace import read_recordings, trace_differences, write_recordings
+from specviz.trace import read_recordings, read_trace_csv, trace_differences, write_recordings, write_trace_csv
 from specviz.trace.recording import RecordingSet
 
 PROMPT = [11, 7, 42, 99, 5]
@@ -86,6 +86,21 @@ def test_temperature_0_is_greedy_under_every_rule(engine, rule):
         assert output(engine, sampling=Sampling(1.0, top_p=0.0), rule=rule, seed=9) == greedy
     plain = observe_all(engine.plain(PROMPT, NEW_TOKENS, sampling=Sampling(1.0, top_k=1)), ()).output_ids
     assert plain == greedy
+
+
+def test_certain_tokens_have_no_rival_and_survive_their_files(engine, tmp_path):
+    """At top-k 1 every other logit is -inf, so margins are infinite: no near-tie, and readable again."""
+    settings = Settings(ConfidenceThreshold(0.3), 4, 16, Sampling(1.0, top_k=1), Coupled(), 3)
+    trace = engine.trace(PROMPT, settings)
+    margins = trace.steps["target_margin"]
+    assert np.isinf(margins[~np.isnan(margins)]).all() and not trace.steps["near_tie"].any()
+    assert (trace.steps["confidence"][trace.steps["source"] == "draft"] == 1).all()
+    write_trace_csv(trace, tmp_path / "trace", lambda token: b"x")
+    assert trace_differences(read_trace_csv(tmp_path / "trace")[0], trace) == []
+    recording = record(engine, PROMPT, max_new_tokens=16, max_draft=4, sampling=settings.sampling, seed=3)
+    write_recordings(RecordingSet([recording]), tmp_path / "set.parquet")
+    assert read_recordings(tmp_path / "set.parquet").recordings[0] == recording
+    assert trace_differences(trace, replay(recording, settings.policy, 4)) == []
 
 
 def test_greedy_with_a_repetition_penalty_is_generates(engine):
@@ -258,6 +273,7 @@ def test_a_recording_of_the_first_schema_reads_as_before(engine, tmp_path, monke
         {"temperature": 1e-9},
         {"top_k": -1},
         {"top_k": 1.5},
+        {"top_k": float("inf")},
         {"top_p": 1.1},
         {"min_p": -0.1},
         {"repetition_penalty": 0},
@@ -267,6 +283,19 @@ def test_wrong_sampling_is_a_sentence(values):
     with pytest.raises(SpecVizError) as error:
         Sampling(**values)
     assert str(error.value).endswith(".")
+
+
+def test_a_seed_that_is_no_64_bit_number_is_a_sentence():
+    with pytest.raises(SpecVizError, match="18 digits"):
+        Settings(sampling=Sampling(1.0), seed=10**20)
+    assert Settings(sampling=Sampling(1.0), seed=-5).seed == -5
+
+
+def test_at_temperature_0_a_rule_by_another_name_is_greedy_and_replays(engine):
+    recording = record(engine, PROMPT, max_new_tokens=8, max_draft=4, rule=Lenient(0.3))
+    assert recording.settings["rule"] == "greedy" and "lenience" not in recording.settings
+    real = engine.trace(PROMPT, Settings(ConfidenceThreshold(0.3), 4, 8, rule=Rejection()))
+    assert trace_differences(real, replay(recording, ConfidenceThreshold(0.3), 4), confidence_tolerance=1e-4) == []
 
 
 def test_a_policy_that_takes_drawn_tokens_back_is_refused_where_chance_decides():

@@ -352,55 +352,127 @@ def _partings(comparison: PrecisionComparison, combination: Combination) -> list
     return [first_divergence(full[recording.prompt_id], recording) for recording in shared]
 
 
-def with_interval(table: pd.DataFrame, value: str, low: str, high: str, unit: str = "") -> list[str]:
-    """Each row's value with its interval where it has one, such as "1.17 (1.06 to 1.31)"; named are three columns."""
+def with_interval(table: pd.DataFrame, value: str, low: str, high: str) -> list[str]:
+    """Each row's value with its interval where it has one, such as "1.17 × (1.06 to 1.31)"; named are three columns."""
     return [
-        f"{a:.2f}{unit}" if np.isnan(b) else f"{a:.2f}{unit} ({b:.2f} to {c:.2f})"
+        f"{a:.2f} ×" if np.isnan(b) else f"{a:.2f} × ({b:.2f} to {c:.2f})"
         for a, b, c in zip(table[value], table[low], table[high], strict=True)
     ]
 
 
-def describe_comparison(comparison: PrecisionComparison) -> str:
-    """Both tables for a terminal, with the two baselines named apart."""
+def shown_combinations(comparison: PrecisionComparison) -> pd.DataFrame:
+    """`combination_table` in units a person reads, the two baselines named apart; page and terminal show it."""
     table = combination_table(comparison)
-
     full = comparison.full_precision
-    shown = pd.DataFrame(
+    partings = [f"{value + 1:.0f}" if np.isfinite(value) else "–" for value in table["first_divergence"]]
+    return pd.DataFrame(
         {
             "target:draft": table["combination"],
-            "MB": [f"{value / 1e6:.0f}" for value in table["memory_bytes"]],
-            "plain tok/s": [f"{value:.1f}" for value in table["plain_tokens_per_second"]],
+            "weights": _megabytes(table["memory_bytes"]),
+            "plain": [f"{value:.1f} tokens/s" for value in table["plain_tokens_per_second"]],
             "best τ": [f"{value:.2f}" for value in table["threshold"]],
-            "γ": table["max_draft"],
-            "tok/s": [f"{value:.1f}" for value in table["tokens_per_second"]],
-            "× own plain": with_interval(table, "speedup", "low", "high"),
-            f"× {full} plain": with_interval(table, "speedup_over_full", "full_low", "full_high"),
-            "accepted": [f"{value:.0%}" for value in table["acceptance_rate"]],
-            "same text": [f"{value:.0%}" for value in table["same_output"]],
-            "parts at token": parts_at(table),
+            "best γ": table["max_draft"],
+            "there": [f"{value:.1f} tokens/s" for value in table["tokens_per_second"]],
+            "over its own plain": with_interval(table, "speedup", "low", "high"),
+            f"over {full} plain": with_interval(table, "speedup_over_full", "full_low", "full_high"),
+            "accepted": [f"{value:.0%}" if np.isfinite(value) else "–" for value in table["acceptance_rate"]],
+            f"text as at {full}": [f"{value:.0%} of prompts" for value in table["same_output"]],
+            "parts at token (median)": partings,  # counted from 1
         }
     )
+
+
+def shown_errors(comparison: PrecisionComparison) -> pd.DataFrame:
+    """`error_table` in units a person reads; page and terminal show it."""
+    table = error_table(comparison)
+    return pd.DataFrame(
+        {
+            "model": [f"{role}, {precision}" for role, precision in zip(table.role, table.precision, strict=True)],
+            "says the same": [f"{value:.1%}" for value in table["agreement"]],
+            "divergence, mean": [f"{value:.4f}" for value in table["divergence_mean"]],
+            "95th percentile": [f"{value:.3f}" for value in table["divergence_p95"]],
+            "worst": [f"{value:.2f}" for value in table["divergence_worst"]],
+            "perplexity": [f"{value:.2f}" for value in table["perplexity"]],
+            "weights": _megabytes(table["memory_bytes"]),
+            "peak memory": _megabytes(table["peak_bytes"]),
+            "loading": [f"{value:.1f} s" if pd.notna(value) else "–" for value in table["load_seconds"]],
+        }
+    )
+
+
+def _megabytes(values: pd.Series) -> list[str]:
+    return [f"{value / 1e6:.0f} MB" if pd.notna(value) else "–" for value in values]
+
+
+@dataclass(frozen=True)
+class WorstPlace:
+    """Where one model has moved furthest from itself at fp32, with the text around it as token ids.
+
+    position: in the output, from 0; before, token, after: what the text has up to there, there, and behind it; says,
+    reference_says: the most likely token of the model and of the model at fp32.
+    """
+
+    model: str
+    prompt: str
+    position: int
+    divergence: float
+    reference_margin: float
+    before: list[int]
+    token: int
+    after: list[int]
+    says: int
+    reference_says: int
+
+
+def worst_places(comparison: PrecisionComparison, around: int = 12) -> list[WorstPlace]:
+    """The worst place of every model that differs from fp32 anywhere, worst first, with `around` tokens each side."""
+    texts = {recording.prompt_id: recording for recording in comparison.baseline.recordings.recordings}
+    found = []
+    for model in comparison.models:
+        if model.divergence[2] <= 0:
+            continue
+        number, position = model.worst
+        error = model.texts[number]
+        output = texts[error.prompt_id].output_ids.tolist()
+        found.append(
+            WorstPlace(
+                model=f"{model.role}, {model.precision}",
+                prompt=texts[error.prompt_id].prompt,
+                position=position,
+                divergence=float(error.divergence[position]),
+                reference_margin=float(error.reference_margin[position]),
+                before=output[max(0, position - around) : position],
+                token=output[position],
+                after=output[position + 1 : position + 1 + around],
+                says=int(error.token[position]),
+                reference_says=int(error.reference_token[position]),
+            )
+        )
+    return sorted(found, key=lambda place: -place.divergence)
+
+
+def describe_comparison(comparison: PrecisionComparison) -> str:
+    """Both tables for a terminal, and the worst place of each model with the text around it."""
     number = len(comparison.baseline.tokens)
     pair = comparison.baseline.recordings.pair
     lines = [
         f"{pair.target} with {pair.draft} on {pair.device}; {number} prompt{'s' * (number != 1)}, "
         f"pass mode {comparison.baseline.pass_mode}. Modelled from pass times measured together; "
         f"{LEVEL:.0%} intervals over prompts.",
-        shown.to_string(index=False),
+        shown_combinations(comparison).to_string(index=False),
     ]
     if comparison.models:
-        errors = error_table(comparison)
-        for name in ("memory_bytes", "peak_bytes"):
-            errors[name] = [f"{value / 1e6:.0f}" if pd.notna(value) else "–" for value in errors[name]]
-        errors["load_seconds"] = [f"{value:.1f}" if pd.notna(value) else "–" for value in errors["load_seconds"]]
-        names = {"memory_bytes": "weights MB", "peak_bytes": "peak MB", "load_seconds": "load s"}
         lines += [
             "Against the same model at fp32, on the texts of the full-precision target (divergence in nats):",
-            errors.rename(columns=names).to_string(index=False, float_format="{:.4f}".format),
+            shown_errors(comparison).to_string(index=False),
         ]
+    for place in worst_places(comparison):
+        before, says, reference_says = (
+            repr(b"".join(comparison.tokens.get(token, b"?") for token in tokens).decode("utf-8", "replace"))
+            for tokens in (place.before, [place.says], [place.reference_says])
+        )
+        lines.append(
+            f"Worst of {place.model}: {place.divergence:.2f} nats at output token {place.position + 1}; after {before} "
+            f"it says {says}, at fp32 {reference_says}."
+        )
     return "\n".join([*lines, *comparison.notes])
-
-
-def parts_at(table: pd.DataFrame) -> list[str]:
-    """The column `first_divergence` as a reader counts: from 1, a dash where no output differs."""
-    return [f"{value + 1:.0f}" if np.isfinite(value) else "–" for value in table["first_divergence"]]

@@ -21,6 +21,7 @@ from specviz.bench.reporting import Verdicts, console, table
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.engine.events import Verified
 from specviz.engine.recording import record
+from specviz.errors import SpecVizError
 from specviz.models.precision import precision_problem, rows_are_independent
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import trace_differences
@@ -40,6 +41,7 @@ def run(
 ) -> bool:
     """Print a table and verdicts; whether everything that must hold holds."""
     verdicts = Verdicts()
+    engine = None
     shown = table(
         f"Runs that differ, {len(prompts)} prompts of up to {max_new_tokens} new tokens",
         "precision",
@@ -63,7 +65,10 @@ def run(
             read, flipped = _read_again(engine, prompt, max_new_tokens)
             positions += read
             flips += flipped
-            console.print(f"{precision}: prompt {number + 1} of {len(prompts)}, {outputs} outputs differ so far")
+            console.print(
+                f"{precision}: prompt {number + 1} of {len(prompts)}; so far differ {outputs} outputs, {logits} logits "
+                f"and {replays} replays of {(number + 1) * len(SETTINGS)} runs; {len(flips)} flips of {positions}"
+            )
         margins = f"{median(flips):.3f}, {max(flips):.3f}" if flips else "–"
         shown.add_row(
             precision,
@@ -76,6 +81,8 @@ def run(
         if rows_are_independent(precision):
             figure = f"{outputs} outputs, {logits} logits and {replays} replays of {runs} runs differ"
             verdicts.check(f"{precision}: equal bit for bit for all settings", outputs + logits + replays == 0, figure)
+    if engine is None:
+        raise SpecVizError("None of these precisions can run here, so nothing was measured; choose others.")
     console.print(f"{engine.pair.name}, {engine.pair_info().device}", markup=False)
     console.print(shown)
     return verdicts.all_met

@@ -67,7 +67,10 @@ def _replayed(engine: Engine, prompts: Sequence[list[int]], tokens: int, verdict
                         f"{lines[0]}",
                         markup=False,
                     )
-            console.print(f"prompt {seed + 1} of {len(prompts)}, temperature {temperature} compared")
+            console.print(
+                f"prompt {seed + 1} of {len(prompts)}, temperature {temperature}: so far {different} traces and "
+                f"{outputs} outputs differ of {runs}"
+            )
     verdicts.check("coupled: replayed traces equal the engine's", different == 0, f"{runs - different} of {runs}")
     verdicts.check("coupled: one output for every setting", outputs == 0, f"{runs - outputs} of {runs}")
 
@@ -107,7 +110,7 @@ def _expected(engine: Engine, prompt: list[int], runs: int, verdicts: Verdicts) 
             worst = max(worst, abs(off))
             cells += [f"{real:.3f}", f"{predicted:.3f}", f"{off:+.2f} SE"]
         shown.add_row(f"{threshold:.1f}", str(max_draft), *cells)
-        console.print(f"threshold {threshold}, draft length {max_draft} done")
+        console.print(f"threshold {threshold}, draft length {max_draft}: {', '.join(cells)}")
     console.print(shown)
     verdicts.check("expected counts within 2 standard errors of real runs", worst <= 2, f"at most {worst:.2f}")
 

@@ -25,6 +25,7 @@ from specviz.trace import PairInfo, RunInfo, Trace
 
 PASS_MODES = ("invariant", "fast")
 DEFAULT_MAX_DRAFT = 8
+SEEDS = 10**18  # seeds are 64-bit numbers, with room to count on from each
 DRAFT_WIDTH = 2  # a draft step takes in one token, or two after a fully accepted round
 
 
@@ -38,7 +39,8 @@ class Settings:
         max_draft: most tokens proposed in one round (gamma).
         max_new_tokens: most tokens to generate.
         sampling: temperature and what else shapes the distributions, of both models.
-        rule: how proposals are judged; None takes `greedy` at temperature 0 and `coupled` above.
+        rule: how proposals are judged; None takes `coupled`. At temperature 0 every rule comes to `greedy`, so it is
+            that.
         seed: of everything drawn; the same seed gives the same run on the same device.
     """
 
@@ -50,7 +52,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rule is None:
+        if self.rule is None or self.sampling.greedy:
             object.__setattr__(self, "rule", Greedy() if self.sampling.greedy else Coupled())
         looks = self.policy.looks_at_drawn_token
         if self.rule.claim == LOSSLESS and not stays_lossless(self.rule, looks, self.policy.on_fail):
@@ -64,6 +66,8 @@ class Settings:
                 f"The rule greedy draws nothing, so a temperature of {self.sampling.temperature:g} does not fit it; "
                 "set the temperature to 0 or choose another rule, such as coupled."
             )
+        if abs(self.seed) >= SEEDS:
+            raise SpecVizError(f"The seed {self.seed} is too large; give one of at most 18 digits.")
         if self.max_draft < 1:
             raise SpecVizError(f"The draft length is {self.max_draft}; it must be at least 1.")
         if self.max_new_tokens < 1:

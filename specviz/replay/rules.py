@@ -84,11 +84,11 @@ class AcceptanceRule:
 class Greedy(AcceptanceRule):
     """Accept what equals the target's arg max. The only rule at temperature 0, where every rule comes to this."""
 
-    name: ClassVar[str] = "greedy"
-    claim: ClassVar[str] = LOSSLESS
-    source: ClassVar[str] = "Leviathan et al. 2023"
-    draft_takes: ClassVar[str] = LIKELIEST
-    fixed_output: ClassVar[bool] = True
+    name = "greedy"
+    claim = LOSSLESS
+    source = "Leviathan et al. 2023"
+    draft_takes = LIKELIEST
+    fixed_output = True
 
     def accept(self, p, q):
         return _one_hot(p)
@@ -104,9 +104,9 @@ class Greedy(AcceptanceRule):
 class Rejection(AcceptanceRule):
     """Accept with min(1, p/q); after a rejection draw from the normalised positive part of p - q."""
 
-    name: ClassVar[str] = "rejection"
-    claim: ClassVar[str] = LOSSLESS
-    source: ClassVar[str] = "Leviathan et al. 2023, Chen et al. 2023"
+    name = "rejection"
+    claim = LOSSLESS
+    source = "Leviathan et al. 2023, Chen et al. 2023"
 
     def accept(self, p, q):
         return (p / q.clip(TINY)).clip(0, 1)
@@ -123,11 +123,11 @@ class Coupled(AcceptanceRule):
     Given that the draft took x, this has probability p(x) / (q(x) sum over y of max(p(y), p(x) q(y) / q(x))).
     """
 
-    name: ClassVar[str] = "coupled"
-    claim: ClassVar[str] = LOSSLESS
-    source: ClassVar[str] = "Daliri, Musco, Suresh 2024"
-    draft_takes: ClassVar[str] = SHARED_NOISE
-    fixed_output: ClassVar[bool] = True
+    name = "coupled"
+    claim = LOSSLESS
+    source = "Daliri, Musco, Suresh 2024"
+    draft_takes = SHARED_NOISE
+    fixed_output = True
 
     def accept(self, p: np.ndarray, q: np.ndarray) -> np.ndarray:
         """As in the base class; numpy only, in O(V log V)."""
@@ -152,11 +152,11 @@ class Coupled(AcceptanceRule):
 class TargetSampleMatch(AcceptanceRule):
     """Draw from the target; accept the draft's likeliest token if it is what was drawn."""
 
-    name: ClassVar[str] = "target_sample_match"
-    claim: ClassVar[str] = LOSSLESS
-    source: ClassVar[str] = "llama.cpp's speculative decoding"
-    draft_takes: ClassVar[str] = LIKELIEST
-    fixed_output: ClassVar[bool] = True
+    name = "target_sample_match"
+    claim = LOSSLESS
+    source = "llama.cpp's speculative decoding"
+    draft_takes = LIKELIEST
+    fixed_output = True
 
     def accept(self, p, q):
         return p
@@ -172,10 +172,10 @@ class TargetSampleMatch(AcceptanceRule):
 class Lenient(AcceptanceRule):
     """Accept with min(1, p / (l q)); after a rejection as `rejection`. No token is more likely than p / l."""
 
-    name: ClassVar[str] = "lenient"
-    claim: ClassVar[str] = LOSSY
-    source: ClassVar[str] = "Leviathan et al. 2023, lenience"
-    knob: ClassVar[str | None] = "lenience"
+    name = "lenient"
+    claim = LOSSY
+    source = "Leviathan et al. 2023, lenience"
+    knob = "lenience"
 
     lenience: float = 0.5
 
@@ -193,15 +193,15 @@ class Lenient(AcceptanceRule):
 class TopK(AcceptanceRule):
     """Accept when the draft's token is among the target's k likeliest; otherwise draw from p."""
 
-    name: ClassVar[str] = "top_k"
-    claim: ClassVar[str] = LOSSY
-    source: ClassVar[str] = "a relaxation of greedy acceptance, as in Stern et al. 2018, section 5.1"
-    knob: ClassVar[str | None] = "k"
+    name = "top_k"
+    claim = LOSSY
+    source = "a relaxation of greedy acceptance, as in Stern et al. 2018, section 5.1"
+    knob = "k"
 
     k: int = 3
 
     def __post_init__(self) -> None:
-        _check(self.k == int(self.k) and self.k >= 1, self, "a whole number from 1")
+        _check(1 <= self.k < np.inf and self.k == int(self.k), self, "a whole number from 1")
         object.__setattr__(self, "k", int(self.k))
 
     def accept(self, p, q):
@@ -216,10 +216,10 @@ class TopK(AcceptanceRule):
 class Typical(AcceptanceRule):
     """Accept when p exceeds min(e, sqrt(e) exp(-entropy of p)); otherwise draw from p."""
 
-    name: ClassVar[str] = "typical"
-    claim: ClassVar[str] = LOSSY
-    source: ClassVar[str] = "Cai et al. 2024 (Medusa), typical acceptance"
-    knob: ClassVar[str | None] = "bound"
+    name = "typical"
+    claim = LOSSY
+    source = "Cai et al. 2024 (Medusa), typical acceptance"
+    knob = "bound"
 
     bound: float = 0.09
 
@@ -271,16 +271,17 @@ def rule_from_text(text: str) -> AcceptanceRule:
     Raises:
         SpecVizError: there is no such rule, or the number does not fit.
     """
-    name, _, value = text.partition("=")
+    name, equals, value = text.partition("=")
     rule = rule_from_settings({"rule": name})
-    if not value:
+    if not equals:
         return rule
     if rule.knob is None:
         raise SpecVizError(f"The acceptance rule {name} takes no number; leave out ={value}.")
     try:
-        return type(rule)(**{rule.knob: float(value)})
+        number = float(value)
     except ValueError as error:
         raise SpecVizError(f"{value!r} is not a number; write {name}=… with one, such as {rule}.") from error
+    return type(rule)(**{rule.knob: number})
 
 
 def stays_lossless(rule: AcceptanceRule, looks_at_drawn_token: bool, on_fail: str) -> bool:

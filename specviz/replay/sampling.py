@@ -38,7 +38,7 @@ class Sampling:
             raise SpecVizError(f"The temperature is {self.temperature}; it must be 0 or more.")
         if 0 < self.temperature < LOWEST_TEMPERATURE:
             raise SpecVizError(f"A temperature of {self.temperature} cannot be told from 0; give 0.")
-        if self.top_k != int(self.top_k) or self.top_k < 0:
+        if not 0 <= self.top_k < math.inf or self.top_k != int(self.top_k):
             raise SpecVizError(f"top-k is {self.top_k}; give a whole number from 1, or 0 to keep all tokens.")
         for name in ("top_p", "min_p"):
             if not 0 <= getattr(self, name) <= 1:

@@ -3,20 +3,17 @@
 from dataclasses import replace
 from importlib.util import find_spec
 
-import pandas as pd
 import streamlit as st
 
 from specviz.analysis.draft_calibration import Reliability, calibration_error, judged, reliability
 from specviz.analysis.precision_files import MAIN_FILE, read_comparison
 from specviz.analysis.precisions import (
     Combination,
-    ModelError,
     PrecisionComparison,
-    combination_table,
-    error_table,
     first_divergence,
-    parts_at,
-    with_interval,
+    shown_combinations,
+    shown_errors,
+    worst_places,
 )
 from specviz.analysis.prompts import default_prompts
 from specviz.models.catalogue import PAIRS
@@ -35,7 +32,6 @@ OFFERED = ("bf16:bf16", "fp32:fp32", "nf4:bf16", "nf4:nf4", "nf4+double:bf16", "
 OFFERED += ("int8+t0:int8+t0", "bf16:nf4")
 CHOSEN = ("bf16:bf16", "nf4:bf16", "nf4:nf4", "int8:int8")
 LONGEST_DRAFT = 8
-AROUND = 12  # tokens shown on either side of a place in a text
 
 
 def own_comparison() -> PrecisionComparison | None:
@@ -94,86 +90,48 @@ def cautions(combinations: list[Combination]) -> list[str]:
 
 def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
     """Both tables, in units a person reads."""
-    frame = combination_table(comparison)
-    frame = frame[frame["combination"].isin(labels)]
-    full = comparison.full_precision
-
-    st.dataframe(
-        pd.DataFrame(
-            {
-                "target:draft": frame["combination"],
-                "weights": [f"{value / 1e6:.0f} MB" for value in frame["memory_bytes"]],
-                "plain": [f"{value:.1f} tokens/s" for value in frame["plain_tokens_per_second"]],
-                "best τ": [f"{value:.2f}" for value in frame["threshold"]],
-                "best γ": frame["max_draft"],
-                "there": [f"{value:.1f} tokens/s" for value in frame["tokens_per_second"]],
-                "over its own plain": with_interval(frame, "speedup", "low", "high", " ×"),
-                f"over {full} plain": with_interval(frame, "speedup_over_full", "full_low", "full_high", " ×"),
-                "accepted": [f"{value:.0%}" for value in frame["acceptance_rate"]],
-                f"text as at {full}": [f"{value:.0%} of prompts" for value in frame["same_output"]],
-                "parts at token (median)": parts_at(frame),
-            }
-        ),
-        hide_index=True,
-        key="combination-table",
-    )
+    frame = shown_combinations(comparison)
+    st.dataframe(frame[frame["target:draft"].isin(labels)], hide_index=True, key="combination-table")
     level = comparison.baseline.grid.level
     st.caption(f"At the best setting of each on these prompts; in brackets {level:.0%} intervals over prompts.")
     if not comparison.models:
         return
     st.subheader("What quantisation changes")
     st.caption(
-        f"Each model reads the texts that the target wrote at {full}, beside itself at fp32. Divergence is the "
-        "Kullback-Leibler divergence of its next-token distribution, in nats. "
+        f"Each model reads the texts that the target wrote at {comparison.full_precision}, beside itself at fp32. "
+        "Divergence is the Kullback-Leibler divergence of its next-token distribution, in nats. "
         "Peak memory is that of a process that decodes with this target alone, beyond what its libraries take."
     )
-    errors = error_table(comparison)
-    st.dataframe(
-        pd.DataFrame(
-            {
-                "model": [
-                    f"{role}, {precision}" for role, precision in zip(errors.role, errors.precision, strict=True)
-                ],
-                "says the same": [f"{value:.1%}" for value in errors["agreement"]],
-                "divergence, mean": [f"{value:.4f}" for value in errors["divergence_mean"]],
-                "95th percentile": [f"{value:.3f}" for value in errors["divergence_p95"]],
-                "worst": [f"{value:.2f}" for value in errors["divergence_worst"]],
-                "perplexity": [f"{value:.2f}" for value in errors["perplexity"]],
-                "weights": [f"{value / 1e6:.0f} MB" for value in errors["memory_bytes"]],
-                "peak memory": [f"{value / 1e6:.0f} MB" if pd.notna(value) else "–" for value in errors["peak_bytes"]],
-                "loading": [f"{value:.1f} s" if pd.notna(value) else "–" for value in errors["load_seconds"]],
-            }
-        ),
-        hide_index=True,
-        key="model-table",
-    )
-    st.caption(f"{int(errors['positions'].iloc[0])} positions.")
+    st.dataframe(shown_errors(comparison), hide_index=True, key="model-table")
+    st.caption(f"{comparison.models[0].positions} positions.")
 
 
 def worst_place(comparison: PrecisionComparison) -> None:
     """The text around the largest divergence of one model."""
-    ordered = sorted(comparison.models, key=lambda model: -model.divergence[2])
-    models = {f"{model.role}, {model.precision}": model for model in ordered if model.divergence[2] > 0}
-    if not models:
+    places = {place.model: place for place in worst_places(comparison)}
+    if not places:
         return
-    name = st.selectbox("Worst place of", list(models), key="worst-model")
-    model: ModelError = models[name]
-    text, position = model.worst
-    found = model.texts[text]
+    place = places[st.selectbox("Worst place of", list(places), key="worst-model")]
     texts = display_from(comparison.tokens)
-    recording = next(r for r in comparison.baseline.recordings.recordings if r.prompt_id == found.prompt_id)
-    output = [texts(token) for token in recording.output_ids.tolist()]
-    before, after = output[max(0, position - AROUND) : position], output[position + 1 : position + 1 + AROUND]
-    margin = found.reference_margin[position]
-    sides = []
-    for precision, token in ((model.precision, found.token), ("fp32", found.reference_token)):
-        says = texts(int(token[position]))
-        note = f"Prompt: {recording.prompt[:120]}"
-        sides.append({"name": f"at {precision} it says", "same": before, "parting": says, "after": [], "note": note})
-    sides[0]["note"] = (
-        f"Output position {position + 1}: divergence {found.divergence[position]:.2f} nats, "
-        f"margin at fp32 {margin:.2f} logits. The text goes on: {''.join([output[position], *after])}"
-    )
+    precision = place.model.rpartition(", ")[2]
+    goes_on = "".join(map(texts, [place.token, *place.after]))
+    sides = [
+        {
+            "name": f"at {precision} it says",
+            "same": list(map(texts, place.before)),
+            "parting": texts(place.says),
+            "after": [],
+            "note": f"Output position {place.position + 1}: divergence {place.divergence:.2f} nats, "
+            f"margin at fp32 {place.reference_margin:.2f} logits. The text goes on: {goes_on}",
+        },
+        {
+            "name": "at fp32 it says",
+            "same": list(map(texts, place.before)),
+            "parting": texts(place.reference_says),
+            "after": [],
+            "note": f"Prompt: {place.prompt[:120]}",
+        },
+    ]
     text_difference("worst-place", sides)
 
 
