@@ -5,44 +5,22 @@ from difflib import SequenceMatcher
 import numpy as np
 import streamlit as st
 
-from specviz.analysis.fidelity import acceptance_picture, first_divergence, trade_offs
+from specviz.analysis.fidelity import first_divergence
+from specviz.analysis.fidelity_report import FidelityReport, Output, why_they_part
 from specviz.errors import SpecVizError
 from specviz.plots import acceptance_picture_figure, trade_off_figure
 from specviz.plots.fidelity import DRIFTS
-from specviz.replay.rules import LOSSLESS, TargetSampleMatch
-from specviz.ui import fidelity_data, query
+from specviz.replay.rules import LOSSLESS
+from specviz.ui import query
 from specviz.ui.charts import chart
-from specviz.ui.fidelity_data import FidelityData, Text
+from specviz.ui.fidelity import BECAME, LONGEST_DRAFT, gallery_report, own_report, run_form
 from specviz.ui.marked_text import chosen_place, marked_text, token_choice
 from specviz.ui.messages import problem
 from specviz.ui.token_texts import display_from
 
-LONGEST_DRAFT = 8
-TESTS = {
-    "greedy": (
-        "Greedy decoding, token by token",
-        "Real runs on the built-in pair, beside plain decoding with the target alone.",
-    ),
-    "toys": (
-        "Three tokens deep, on a small pair",
-        "The first three tokens of 50,000 generations on a pair of 8 tokens whose distributions are known, τ = 0.3, "
-        "γ = 3, against the exact joint distribution.",
-    ),
-    "first_token": (
-        "The first token, on the built-in pair",
-        "The first token after the prompt below over 50,000 seeds, drawn and judged from both models' distributions "
-        "there (top-k 20), against the target's.",
-    ),
-}
-
-
-@st.cache_resource(show_spinner=False)
-def data() -> FidelityData:
-    return fidelity_data.load()
-
 
 @st.fragment
-def trade_off(found: FidelityData) -> None:
+def trade_off(found: FidelityReport) -> None:
     st.subheader("What a little infidelity buys")
     st.caption(
         "Lossless rules stand at no drift. The others trade: each curve is one rule as its knob moves, from strict to "
@@ -55,7 +33,7 @@ def trade_off(found: FidelityData) -> None:
     )
     drift = right.selectbox("Drift as", list(DRIFTS), format_func=DRIFTS.get, key="fidelity-drift")
     query.put_into_link(tau=tau, gamma=gamma)
-    points = trade_offs(found.drift, found.cost, tau, gamma, pass_mode=found.pass_mode)
+    points = found.trade_offs(tau, gamma)
     chart(trade_off_figure(points, found.pair, found.cost.pair.device, drift), "trade-off", 460)
     best = max(points, key=lambda point: point.speedup)
     faithful = max((point for point in points if point.rule.claim == LOSSLESS), key=lambda point: point.speedup)
@@ -67,90 +45,97 @@ def trade_off(found: FidelityData) -> None:
     texts = found.drift.texts
     st.caption(
         f"Drift is computed from both models' full distributions at {sum(len(text.confidence) for text in texts)} "
-        f"positions of {len(texts)} texts that the target wrote at temperature {found.temperature:g}; a token of "
-        "the target's own drifts by nothing. Rounds are expected values, times come from passes measured on "
+        f"positions of {len(texts)} texts that the target wrote at temperature {found.sampling.temperature:g}; a token "
+        "of the target's own drifts by nothing. Rounds are expected values, times come from passes measured on "
         f"{found.cost.pair.device}. Lossy rules are taken at the target's contexts; their own texts lead elsewhere."
     )
 
 
-def tests(found: FidelityData) -> None:
+def tests(found: FidelityReport) -> None:
     st.subheader("Three tests")
-    for column, (name, (title, about)) in zip(st.columns(3, gap="large"), TESTS.items(), strict=True):
+    shown = (
+        (
+            "Greedy decoding, token by token",
+            "Real runs of this pair, beside plain decoding with the target alone.",
+            found.greedy,
+        ),
+        (
+            "Three tokens deep, on a small pair",
+            f"The first three tokens of {found.samples:,} generations on a pair of 8 tokens whose distributions are "
+            "known, τ = 0.3, γ = 3, against the exact joint distribution.",
+            found.first_three,
+        ),
+        (
+            "The first token, on this pair",
+            f"The first token after the prompt below over {found.samples:,} seeds, drawn and judged from both models' "
+            "distributions there (top-k at most 20), against the target's.",
+            found.first_token,
+        ),
+    )
+    for column, (title, about, told) in zip(st.columns(3, gap="large"), shown, strict=True):
         with column:
             st.markdown(f"**{title}**")
             st.caption(about)
-            for test in found.tests[name]:
-                claim = f" ({test['claim']})" if "claim" in test else ""
-                st.text(f"{'✓' if test['passed'] else '✕'} {test['title']}{claim}: {test['verdict']}")
+            for test in told:
+                st.text(f"{'✓' if test.passed else '✕'} {test.title} ({test.claim}): {test.verdict}")
 
 
 @st.fragment
-def side_by_side(found: FidelityData) -> None:
+def side_by_side(found: FidelityReport, name: str) -> None:
     st.subheader("Two outputs, side by side")
-    titles = [text.title for text in found.texts]
+    titles = [output.title for output in found.outputs]
     columns = st.columns(2, gap="large")
-    chosen: list[Text] = []
+    chosen: list[Output] = []
     for place, (column, default) in enumerate(zip(columns, (0, 1), strict=True)):
-        title = column.selectbox("Left" if place == 0 else "Right", titles, index=default, key=f"side-{place}")
-        chosen.append(found.texts[titles.index(title)])
+        title = column.selectbox("Left" if place == 0 else "Right", titles, index=default, key=f"side-{place}-{name}")
+        chosen.append(found.outputs[titles.index(title)])
     left, right = chosen
     shown = display_from(found.tokens)
-    differs = [np.ones(len(text.output), bool) for text in chosen]
+    differs = [np.ones(len(output.output), bool) for output in chosen]
     for block in SequenceMatcher(None, left.output, right.output, autojunk=False).get_matching_blocks():
         differs[0][block.a : block.a + block.size] = False
         differs[1][block.b : block.b + block.size] = False
-    for place, (column, text) in enumerate(zip(columns, chosen, strict=True)):
+    for place, (column, output) in enumerate(zip(columns, chosen, strict=True)):
         with column:
-            marked_text(f"side-text-{place}", list(map(shown, text.output)), differs[place].tolist())
+            marked_text(f"side-text-{place}", list(map(shown, output.output)), differs[place].tolist())
     first = first_divergence(left.output, right.output)
     if first is None:
         st.text(f"Equal, token by token: {len(left.output)} tokens.")
     else:
         st.text(
             f"They part at token {first + 1}; {int(differs[1].sum())} of {len(right.output)} tokens on the right are "
-            f"marked as different. {_why_they_part(left, right)}"
+            f"marked as different. {why_they_part(left, right)}"
         )
     st.text(f"Prompt: {found.prompt}")
 
 
-def _why_they_part(left: Text, right: Text) -> str:
-    if left.greedy != right.greedy:
-        return "One takes the likeliest token, the other draws."
-    if left.greedy or {left.rule, right.rule} <= {None, "coupled"}:
-        return "Both should be equal: they part where two tokens nearly tie and rounding decides."
-    return (
-        "Two draws from one distribution part as well, so a difference alone proves nothing: that is what the tests "
-        "above are for."
-    )
-
-
 @st.fragment
-def one_token(found: FidelityData) -> None:
+def one_token(found: FidelityReport, name: str) -> None:
     st.subheader("The acceptance of one token")
     st.caption(
-        "Where p and q overlap, a drafted token stands. What q has too much of is rejected; the residual, what p has "
-        "and q has not, is where the target draws from instead. Together they make exactly p. Click a token."
+        "A run under rejection, token by token as it was judged: accepted tokens underlined, rejected ones struck "
+        "through ✕ before the target's correction ↺, withheld ones in dots, the target's own +. What the draft took "
+        "after a rejection was never judged and is left out. Click a token: where p and q overlap, a drafted token "
+        "stands; what q has too much of is rejected; the residual, what p has and q has not, is where the target draws "
+        "from instead. Together they make exactly p."
     )
     shown = display_from(found.tokens)
-    pictures = found.pictures
-    place = chosen_place("acceptance-token", len(pictures))
-    token_choice("acceptance-token", [shown(picture.emitted) for picture in pictures], place)
+    place = chosen_place("acceptance-token", len(found.trace))
+    token_choice("acceptance-token", [(shown(token.token), token.status) for token in found.trace], place)
+    token = found.trace[place]
     left, right = st.columns([2, 3], gap="large", vertical_alignment="bottom")
-    rules = {str(rule): rule for rule in found.drift.rules if not isinstance(rule, TargetSampleMatch)}
-    name = left.selectbox("Rule", list(rules), key="acceptance-rule")
-    picture = pictures[place]
-    order = np.argsort(picture.p)[::-1]
-    ids, p, q = np.array(picture.ids)[order], np.array(picture.p)[order], np.array(picture.q)[order]
-    # what the picture leaves out counts as one more token, so that both sum to 1
-    p, q = (np.append(values, max(0.0, 1 - values.sum())) for values in (p, q))
-    drawn = acceptance_picture(rules[name], p, q)
+    rules = {str(rule): rule for rule in found.drift.rules}
+    rule = left.selectbox("Rule", list(rules), key=f"acceptance-rule-{name}")
+    ids, drawn = found.picture(rules[rule], token.position)
     with right:
         st.text(
-            f"Drafted here, a token stands with chance {drawn.acceptance_rate:.1%}. What the text gets is off the "
-            f"target by {drawn.total_variation:.4f} (total variation)."
+            f"{shown(token.token)!r} {BECAME[token.status]} (output token {token.position + 1}). Under {rule} a token "
+            f"drafted here stands with chance {drawn.acceptance_rate:.1%}, and what the text gets is off the target by "
+            f"{drawn.total_variation:.4f} (total variation)."
         )
-    labels = [*map(shown, ids.tolist()), "all others"]
-    chart(acceptance_picture_figure(drawn, labels, name), "acceptance-picture", 620)
+    labels = [shown(token) if token >= 0 else "all others" for token in ids.tolist()]
+    chart(acceptance_picture_figure(drawn, labels, rule), "acceptance-picture", 620)
+    st.text(f"Prompt: {found.prompt}")
 
 
 st.title("Is it still the target's text?")
@@ -159,10 +144,23 @@ st.caption(
     "draft guesses; it is lossy if the draft may get away with something."
 )
 try:
-    found = data()
-    trade_off(found)
-    tests(found)
-    side_by_side(found)
-    one_token(found)
+    reports = {"Your own": own_report(), "From the gallery": gallery_report()}
+    names = [name for name, report in reports.items() if report is not None]
+    if len(names) > 1:
+        name = st.segmented_control("Report", names, default=names[0], required=True, key="fidelity-report")
+    else:
+        name = names[0] if names else None
+    if name is None:
+        st.info("No report is at hand. Measure one below; the command is `python -m specviz fidelity`.")
+    else:
+        trade_off(reports[name])
+        tests(reports[name])
+        side_by_side(reports[name], name)
+        one_token(reports[name], name)
 except SpecVizError as error:
     problem("The figures of this page cannot be shown.", error)
+st.subheader("Test your own prompt")
+try:
+    run_form()
+except SpecVizError as error:
+    problem("This cannot be tested.", error)

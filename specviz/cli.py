@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -24,6 +25,9 @@ from rich.table import Table
 
 from specviz import cli_policies
 from specviz.errors import SpecVizError
+
+if TYPE_CHECKING:
+    from specviz.replay import Sampling
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -53,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_record(commands)
     _add_sweep(commands)
     _add_compare(commands)
+    _add_fidelity(commands)
     cli_policies.add_commands(commands, _add_pair_options)
     _add_distill(commands)
     _add_bench(commands)
@@ -128,33 +133,42 @@ def _add_setting_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
+def _add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 0.0, rule: bool = True) -> None:
     group = parser.add_argument_group("sampling, of target and draft alike, in the order in which it is applied")
     group.add_argument("--repetition-penalty", type=float, default=1.0, help="1 is none (default)")
-    group.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default)")
+    group.add_argument(
+        "--temperature",
+        type=float,
+        default=temperature,
+        help=f"0 takes the likeliest token (default {temperature:g})",
+    )
     group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens (default 0: all)")
     group.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest up to this probability (default 1)")
     group.add_argument(
         "--min-p", type=float, default=0.0, help="least share of the likeliest's probability (default 0)"
     )
-    group.add_argument(
-        "--rule",
-        help="acceptance rule: greedy (default at temperature 0), coupled (default above), rejection, "
-        "target_sample_match; lossy, with their number: lenient=0.5, top_k=3, typical=0.09",
-    )
+    if rule:
+        group.add_argument(
+            "--rule",
+            help="acceptance rule: greedy (default at temperature 0), coupled (default above), rejection, "
+            "target_sample_match; lossy, with their number: lenient=0.5, top_k=3, typical=0.09",
+        )
     group.add_argument("--seed", type=int, default=0, help="of everything drawn (default 0)")
 
 
-def _sampling(options: argparse.Namespace) -> dict:
-    """Sampling, rule and seed as `Settings` and `record` take them."""
-    from specviz.replay import Sampling, rule_from_text
+def _sampling(options: argparse.Namespace) -> Sampling:
+    from specviz.replay import Sampling
 
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    return {
-        "sampling": Sampling(**{name: getattr(options, name) for name in names}),
-        "rule": rule_from_text(options.rule) if options.rule else None,
-        "seed": options.seed,
-    }
+    return Sampling(**{name: getattr(options, name) for name in names})
+
+
+def _drawing(options: argparse.Namespace) -> dict:
+    """Sampling, rule and seed as `Settings` and `record` take them."""
+    from specviz.replay import rule_from_text
+
+    rule = rule_from_text(options.rule) if options.rule else None
+    return {"sampling": _sampling(options), "rule": rule, "seed": options.seed}
 
 
 def _load(options: argparse.Namespace):
@@ -269,8 +283,7 @@ def run(options: argparse.Namespace) -> None:
     from specviz.trace import write_trace_csv
 
     policy = ConfidenceThreshold(options.threshold, "keep" if options.keep else "drop")
-    sampling = _sampling(options)
-    settings = Settings(policy, options.max_draft, options.max_new_tokens, **sampling)
+    settings = Settings(policy, options.max_draft, options.max_new_tokens, **_drawing(options))
     if options.repeats < 1:
         raise SpecVizError(f"{options.repeats} repeats were asked for; ask for at least 1.")
     if not options.prompt.strip():
@@ -419,7 +432,7 @@ def record(options: argparse.Namespace) -> int:
             max_new_tokens=options.max_new_tokens,
             max_draft=options.max_draft,
             method="exact" if options.exact else "fast",
-            **_sampling(options),
+            **_drawing(options),
             chat=False if options.raw else None,
             stopped=stopped,
             progress=report,
@@ -570,6 +583,91 @@ def _compare_random(options: argparse.Namespace, combinations: list) -> None:
     write_table(found, options.out / "random.csv")
     console.print(found.to_string(index=False, float_format="{:.2f}".format), markup=False, soft_wrap=True)
     console.print(f"Agreement is forced, the weights are random. Written to {options.out / 'random.csv'}", markup=False)
+
+
+# --- fidelity ------------------------------------------------------------------------------------------------------
+
+
+def _add_fidelity(commands) -> None:
+    parser = commands.add_parser(
+        "fidelity",
+        help="is the output the target's own? tests with verdicts, and what lossy rules gain and change",
+        description="Three tests (greedy outputs beside plain ones, the first three tokens on a small pair of known "
+        "distribution, the first token on this pair), every acceptance rule's speedup and drift along texts of the "
+        "target, and outputs beside each other. Exit status 1 if a test fails that has to pass.",
+    )
+    parser.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
+    )
+    parser.add_argument("--limit", type=int, default=6, metavar="N", help="use N prompts, spread evenly (default 6)")
+    parser.add_argument("-n", "--max-new-tokens", type=int, default=48, help="tokens of each text (default 48)")
+    parser.add_argument("-t", "--threshold", type=float, default=0.2, help="confidence threshold (default 0.2)")
+    parser.add_argument("-g", "--max-draft", type=int, default=4, help="most tokens proposed in a round (default 4)")
+    parser.add_argument("--samples", type=int, default=50_000, help="of each test of a distribution (default 50000)")
+    parser.add_argument("--raw", action="store_true", help="continue the texts as they are, without the chat template")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the report, as the page Fidelity shows it")
+    parser.add_argument(
+        "--costs",
+        type=Path,
+        metavar="FILE.parquet",
+        help="take the times from this recording set of the same pair instead of measuring them",
+    )
+    parser.add_argument("--pass-mode", default="fast", help="fast (default) or invariant")
+    _add_sampling_options(parser, temperature=0.8, rule=False)
+    _add_pair_options(parser)
+    parser.set_defaults(command=fidelity)
+
+
+def fidelity(options: argparse.Namespace) -> int:
+    """`fidelity`: tests and drift of the acceptance rules on a pair."""
+    from specviz.analysis.calibrated import cost_model
+    from specviz.analysis.fidelity_files import write_fidelity
+    from specviz.analysis.fidelity_report import check_prices, describe_fidelity, fidelity_report
+    from specviz.bench.rules import on_a_small_pair
+    from specviz.engine.calibration import calibrate
+    from specviz.engine.engine import DEFAULT_MAX_DRAFT, Engine
+    from specviz.engine.fidelity import TESTED_RULES, measure_fidelity
+
+    sampling = _sampling(options)
+    cost = cli_policies.priced_sets([options.costs])[1] if options.costs else None
+    prompts = _prompts(options)
+    engine = Engine(_load(options), pass_mode=options.pass_mode, widest_draft=max(DEFAULT_MAX_DRAFT, options.max_draft))
+    if cost is not None:
+        check_prices(engine.pair_info(), cost)
+    with stops_softly() as stopped, stage_progress() as report:
+        measured = measure_fidelity(
+            engine,
+            prompts,
+            sampling=sampling,
+            seed=options.seed,
+            threshold=options.threshold,
+            max_draft=options.max_draft,
+            max_new_tokens=options.max_new_tokens,
+            samples=options.samples,
+            chat=False if options.raw else None,
+            stopped=stopped,
+            progress=lambda stage, share: report(stage, share, 1.0),
+        )
+        if measured is None:
+            raise KeyboardInterrupt
+        report("First three tokens on a small pair")
+        first_three = [(rule, on_a_small_pair(rule, options.samples)) for rule in TESTED_RULES]
+        if cost is None:
+            longest = max(measured.prompt_tokens)
+            samples = calibrate(
+                engine,
+                contexts=(min(measured.prompt_tokens), longest, longest + options.max_new_tokens),
+                max_draft=max(DEFAULT_MAX_DRAFT, options.max_draft),
+                stopped=stopped,
+                progress=lambda stage, share: report(stage, share, 1.0),
+            )
+            cost = cost_model(samples)
+    found = fidelity_report(measured, cost, first_three)
+    console.print(describe_fidelity(found), markup=False, soft_wrap=True)
+    if options.out:
+        write_fidelity(found, options.out)
+        console.print(f"Written to {options.out}", markup=False)
+    return 0 if found.sound else 1
 
 
 # --- distill -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from sample_recordings import write_sample_gallery
 
 from specviz.ui.screenshots import CHROMIUM_FLAGS, running_app
 
-PRECISIONS = Path(__file__).parent.parent / "specviz" / "ui" / "gallery" / "precisions"
+GALLERY = Path(__file__).parent.parent / "specviz" / "ui" / "gallery"
+PRECISIONS, FIDELITY = GALLERY / "precisions", GALLERY / "fidelity"
 PATIENCE = 120_000  # ms; slow machines may take their time, nothing here is timed
 
 
@@ -18,6 +19,7 @@ def gallery(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
     write_sample_gallery(folder, tokens=128)
     shutil.copytree(PRECISIONS, folder / "precisions")
+    shutil.copytree(FIDELITY, folder / "fidelity")
     return folder
 
 

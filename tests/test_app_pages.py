@@ -38,7 +38,7 @@ from specviz.ui.shown import Shown
 from specviz.ui.workshop import FAILED, FINISHED, STOPPED, Workshop
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["explore", "thresholds", "precision", "race", "learn", "data"]
+PAGES = ["explore", "thresholds", "precision", "fidelity", "race", "learn", "data"]
 PAGES = [f"pages/{name}.py" for name in PAGES]
 TOKENS = {token: word.encode() for token, word in enumerate(sample_words())}
 
@@ -118,7 +118,7 @@ def test_pages_reach_no_torch():
     code += (
         "import specviz.ui.own_prompt, specviz.ui.library, specviz.ui.charts, specviz.ui.live_panel, specviz.ui.sweeps"
     )
-    code += "\nimport specviz.ui.precisions, specviz.ui.precision_panel, specviz.plots"
+    code += "\nimport specviz.ui.precisions, specviz.ui.precision_panel, specviz.ui.fidelity, specviz.plots"
     code += "\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
 

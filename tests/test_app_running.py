@@ -1,6 +1,8 @@
 """What the workshop's worker does with a real, tiny pair."""
 
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,12 @@ from specviz.analysis import predict
 from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.models.builtin import prepare_target
-from specviz.replay import ConfidenceThreshold, replay
+from specviz.replay import ConfidenceThreshold, Sampling, replay
+from specviz.replay.rules import TargetSampleMatch
 from specviz.trace import used_tokens
-from specviz.ui.requests import MeasureRequest, PairChoice, RaceRequest, RunRequest, SweepRequest
+from specviz.ui.requests import Drawing, MeasureRequest, PairChoice, RaceRequest, RunRequest, SweepRequest
 from specviz.ui.running import load_running_pair
+from specviz.ui.shown import Shown
 from specviz.ui.token_texts import display_text
 
 ROOT = Path(__file__).parent.parent
@@ -86,6 +90,24 @@ def test_a_sweep_reports_the_bad_prompt_and_keeps_the_rest(pair, choice, tmp_pat
     assert list(failures) == ["2"]
     assert tokens
     assert shares[-1] == 1
+
+
+def test_a_sweep_draws_as_the_form_says(pair, choice, tmp_path, monkeypatch):
+    monkeypatch.setattr("specviz.ui.running.cache_folder", lambda: tmp_path)
+    drawing = Drawing(Sampling(0.9, top_k=30), TargetSampleMatch(), 7)
+    prompts = (Prompt("1", "", "the cat"),)
+    (recording,), tokens, _ = pair.sweep(SweepRequest(choice, prompts, 12, 4, drawing), go_on, quiet)
+    assert Drawing.of(recording) == drawing
+    assert "temperature 0.9 under target_sample_match, seed 7" in Shown("s", "", recording, None, tokens).about()
+    (greedy,), *_ = pair.sweep(SweepRequest(choice, prompts, 12, 4), go_on, quiet)
+    assert greedy.output_ids.tolist() != recording.output_ids.tolist()
+    assert "temperature" not in Shown("s", "", greedy, None, tokens).about()
+
+
+def test_a_quantised_run_without_bitsandbytes_is_a_sentence(choice, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(SpecVizError, match="pip install bitsandbytes"):
+        load_running_pair(replace(choice, target_precision="nf4"), quiet)
 
 
 def test_a_measured_point_has_its_setting(pair, choice):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc
 
 from specviz.analysis.cost_model import CostModel
 from specviz.analysis.prediction import predict, ratio
@@ -66,6 +65,8 @@ def test_distribution(counts: np.ndarray, probabilities: np.ndarray, alpha: floa
     Raises:
         SpecVizError: nothing was drawn, or shapes differ.
     """
+    from scipy.special import chdtrc  # slow to import, and pages only read what was tested
+
     counts, probabilities = np.asarray(counts, np.float64).ravel(), np.asarray(probabilities, np.float64).ravel()
     samples = counts.sum()
     if counts.shape != probabilities.shape or samples <= 0:
@@ -177,14 +178,13 @@ def greedy_exactness(
     equal = explained = tokens = 0
     smallest = np.inf
     for output, expected, margin in zip(outputs, plain, margins, strict=True):
-        first = next((at for at, (a, b) in enumerate(zip(output, expected, strict=False)) if a != b), None)
-        compared = min(len(output), len(expected)) if first is None else first + 1
+        first = first_divergence(output, expected)
+        shorter = min(len(output), len(expected))
+        compared = shorter if first is None else min(first + 1, shorter)
         tokens += compared
         smallest = min(smallest, *margin[:compared])
-        if first is None and len(output) == len(expected):
-            equal += 1
-        elif first is not None and margin[first] < epsilon:
-            explained += 1
+        equal += first is None
+        explained += first is not None and first < shorter and margin[first] < epsilon
     return GreedyExactness(len(outputs), equal, tokens, explained, float(smallest))
 
 

@@ -14,7 +14,16 @@ import torch
 from specviz.analysis.fidelity import DistributionTest, test_distribution
 from specviz.bench.reporting import Verdicts, console, table
 from specviz.bench.toys import Simulation, ToyPair, outcome_counts, toy_pair
-from specviz.replay.rules import Coupled, Lenient, Rejection, TargetSampleMatch, TopK, Typical, stays_lossless
+from specviz.replay.rules import (
+    AcceptanceRule,
+    Coupled,
+    Lenient,
+    Rejection,
+    TargetSampleMatch,
+    TopK,
+    Typical,
+    stays_lossless,
+)
 
 SAMPLES = 50_000
 VOCABULARIES = (5, 8, 12)
@@ -56,6 +65,11 @@ def run(*, samples: int = SAMPLES) -> bool:
             f"p = {test.p_value:.2g}",
         )
     return verdicts.all_met
+
+
+def on_a_small_pair(rule: AcceptanceRule, samples: int) -> DistributionTest:
+    """The one test that a report on fidelity shows: 8 tokens, threshold 0.3, draft length 3."""
+    return judged(Simulation(toy_pair(8, 8), rule, 0.3, 3), samples)
 
 
 def judged(simulation: Simulation, samples: int) -> DistributionTest:

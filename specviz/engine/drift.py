@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,10 @@ class TextDrift:
     confidence: (N,), the draft's highest probability; entropy: (N,), of the target in nats.
     accept: (R, N) for R rules, chance that the draft's token stands; kl, total_variation: (R, N), of the effective
     distribution from the target's; surprise: (R, N), the mean of -log p of the token that the text gets, in nats.
-    top_ids, top_p, top_q: (N, k), the tokens likeliest to either model.
+    ids: (N, K), the tokens likeliest to either model, and -1 in the last place for all others together; p, q,
+    overlap (min of both), residual (positive part of p - q): (N, K), of these tokens.
+    token_accept: (R, N, K), chance that each stands if drafted (of all others: on average); token_effective: (R, N, K),
+    chance that it is what the text gets.
     """
 
     confidence: np.ndarray
@@ -33,9 +36,13 @@ class TextDrift:
     kl: np.ndarray
     total_variation: np.ndarray
     surprise: np.ndarray
-    top_ids: np.ndarray
-    top_p: np.ndarray
-    top_q: np.ndarray
+    ids: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    overlap: np.ndarray
+    residual: np.ndarray
+    token_accept: np.ndarray
+    token_effective: np.ndarray
 
 
 @torch.inference_mode()
@@ -43,23 +50,32 @@ def text_drift(
     engine: Engine, prompt_ids: list[int], output: Sequence[int], sampling: Sampling, rules: Sequence[AcceptanceRule]
 ) -> TextDrift:
     """Score `output`, a text that the target wrote after `prompt_ids`, under every rule."""
-    blocks = []
+    blocks: dict[str, list[np.ndarray]] = {name: [] for name in TextDrift.__dataclass_fields__}
     for p, q in distributions_along(engine, prompt_ids, output, sampling):
-        entropy = torch.special.entr(p).sum(-1)
+        best = torch.maximum(p, q).topk(min(PICTURE_TOKENS, p.shape[-1]), -1).indices
         log_p = p.clip(1e-38).log()
-        confidence = q.max(-1).values
-        per_rule = [_of_rule(rule, p, q, log_p) for rule in rules]
-        top_ids = torch.maximum(p, q).topk(min(PICTURE_TOKENS, p.shape[-1]), -1).indices
-        columns = [confidence, entropy, torch.stack(per_rule), top_ids, p.gather(-1, top_ids), q.gather(-1, top_ids)]
-        blocks.append([column.cpu().numpy() for column in columns])
-    confidence, entropy, rows, *tops = zip(*blocks, strict=True)
-    accept, kl, distance, surprise = np.concatenate(rows, -1).transpose(1, 0, 2)
+        columns = {
+            "confidence": q.max(-1).values,
+            "entropy": torch.special.entr(p).sum(-1),
+            "ids": torch.cat((best, torch.full_like(best[:, :1], -1)), 1),
+            "p": _shares(p, best),
+            "q": _shares(q, best),
+            "overlap": _shares(torch.minimum(p, q), best),
+            "residual": _shares((p - q).clip(0), best),
+        }
+        of_rules = [_of_rule(rule, p, q, log_p, best) for rule in rules]
+        columns |= {name: torch.stack([found[name] for found in of_rules], 1) for name in of_rules[0]}
+        for name, column in columns.items():
+            blocks[name].append(column.cpu().numpy())
+    whole = {name: np.concatenate(parts) for name, parts in blocks.items()}
     return TextDrift(
-        np.concatenate(confidence), np.concatenate(entropy), accept, kl, distance, surprise, *map(np.concatenate, tops)
+        **{name: values.swapaxes(0, 1) if name in of_rules[0] else values for name, values in whole.items()}
     )
 
 
-def distributions_along(engine: Engine, prompt_ids: list[int], output: Sequence[int], sampling: Sampling):
+def distributions_along(
+    engine: Engine, prompt_ids: list[int], output: Sequence[int], sampling: Sampling
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield (p, q), both (rows, V) after `sampling`, for one stretch of output positions after the other."""
     rule = engine.rule_at_work(Settings(sampling=sampling))
     target, draft = engine.target_runner.fork(None), engine.scoring_draft
@@ -76,14 +92,31 @@ def distributions_along(engine: Engine, prompt_ids: list[int], output: Sequence[
         yield of_one_size(p, draft.head.by_token(q))
 
 
-def _of_rule(rule: AcceptanceRule, p: torch.Tensor, q: torch.Tensor, log_p: torch.Tensor) -> torch.Tensor:
-    """(4, rows): acceptance, KL, total variation, surprise."""
+def _of_rule(
+    rule: AcceptanceRule, p: torch.Tensor, q: torch.Tensor, log_p: torch.Tensor, best: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The rule's columns of `TextDrift`, one row a position."""
     if isinstance(rule, Coupled):  # its acceptance is computed in numpy
-        rate = torch.tensor(rule.acceptance_rate(p.double().cpu().numpy(), q.double().cpu().numpy()), device=p.device)
+        accept = torch.tensor(rule.accept(p.double().cpu().numpy(), q.double().cpu().numpy()), device=p.device).float()
     else:
-        rate = rule.acceptance_rate(p, q)
-    effective = rule.effective(p, q)
-    log_ratio = effective.clip(1e-38).log() - log_p
-    kl = (effective * log_ratio).sum(-1).clip(0)
-    distance = 0.5 * (effective - p).abs().sum(-1)
-    return torch.stack([rate.float(), kl, distance, -(effective * log_p).sum(-1)])
+        accept = rule.accept(p, q)
+    drafted, effective = rule.drafted(q), rule.effective(p, q)
+    stands = drafted * accept
+    kl = (effective * (effective.clip(1e-38).log() - log_p)).sum(-1).clip(0)
+    chances, others = accept.gather(-1, best), _shares(drafted, best)[:, -1:]
+    average = torch.where(others > 0, _shares(stands, best)[:, -1:] / others.clip(1e-38), torch.zeros_like(others))
+    return {
+        "accept": stands.sum(-1),
+        "kl": kl,
+        "total_variation": 0.5 * (effective - p).abs().sum(-1),
+        "surprise": -(effective * log_p).sum(-1),
+        "token_accept": torch.cat((chances, average.clip(0, 1)), -1),
+        "token_effective": _shares(effective, best),
+    }
+
+
+def _shares(values: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
+    """(rows, k + 1) of values (rows, V): those of the tokens `best` (rows, k), and the sum of all others."""
+    chosen = values.gather(-1, best)
+    others = values.scatter(-1, best, 0).sum(-1, keepdim=True)
+    return torch.cat((chosen, others), -1)

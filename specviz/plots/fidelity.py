@@ -84,7 +84,9 @@ def acceptance_picture_figure(picture: AcceptancePicture, tokens: Sequence[str],
         tokens: texts of the tokens of the picture, likeliest to the target first; shown as plain text.
         rule: the rule's name, for the title.
     """
-    figure = new_figure(f"One token under {rule}", REPLAYED, ["the likeliest tokens only"], "probability", "")
+    figure = new_figure(
+        f"One token under {rule}", REPLAYED, ["the likeliest tokens, all others together"], "probability", ""
+    )
     labels = [f"{place + 1}. {plain(repr(token))}" for place, token in enumerate(tokens)]
     bars = (
         ("target p", picture.p, {"color": colour_with_alpha(TARGET, 0.85)}),

@@ -15,14 +15,14 @@ OTHER = "other"
 RECORDED_DRAFT = 16
 
 
-def choose_pair(key: str) -> tuple[PairChoice, int]:
-    """Ask for a pair, its precisions and the most tokens to generate."""
+def choose_pair(key: str, most_tokens: int = 128) -> tuple[PairChoice, int]:
+    """Ask for a pair, its precisions and the most tokens to generate, `most_tokens` to begin with."""
     titles = {pair.name: pair.title for pair in PAIRS} | {OTHER: "Another pair…"}
     columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
     name = columns[0].selectbox("Pair", list(titles), format_func=titles.get, key=f"{key}-pair")
     target_precision = columns[1].selectbox("Target precision", PRECISIONS, key=f"{key}-target-precision")
     draft_precision = columns[2].selectbox("Draft precision", PRECISIONS, key=f"{key}-draft-precision")
-    tokens = columns[3].number_input("Most tokens", 1, 1024, 128, 16, key=f"{key}-tokens")
+    tokens = columns[3].number_input("Most tokens", 1, 1024, most_tokens, 16, key=f"{key}-tokens")
     if name == OTHER:
         either = st.columns(2)
         help_text = "A folder, a .gguf file, or a model's name on the hub. Target and draft must share a tokenizer."
@@ -36,31 +36,40 @@ def choose_pair(key: str) -> tuple[PairChoice, int]:
     return PairChoice(target.strip(), draft.strip(), target_precision, draft_precision), int(tokens)
 
 
-def choose_drawing() -> Drawing:
+def choose_drawing(key: str) -> Drawing:
     """Ask how tokens are drawn. On offer are the rules under which a recording replays exactly."""
     with st.expander("Sampling"):
         st.caption(
             "At temperature 0 the likeliest token is taken. Above, both models draw with noise that belongs to seed "
             "and position, so that the text is a fair draw from the target and still the same for every threshold."
         )
-        columns = st.columns(4, vertical_alignment="bottom")
-        temperature = columns[0].number_input("Temperature", 0.0, 2.0, 0.0, 0.1, key="own-temperature")
-        top_k = columns[1].number_input("Top-k (0: all)", 0, 1000, 0, 5, key="own-top-k")
-        top_p = columns[2].number_input("Top-p", 0.0, 1.0, 1.0, 0.05, key="own-top-p")
-        min_p = columns[3].number_input("Min-p", 0.0, 1.0, 0.0, 0.05, key="own-min-p")
-        columns = st.columns(4, vertical_alignment="bottom")
-        penalty = columns[0].number_input("Repetition penalty", 0.5, 2.0, 1.0, 0.05, key="own-penalty")
-        seed = columns[1].number_input("Seed", 0, 2**31 - 1, 0, key="own-seed")
-        rule = columns[2].selectbox(
+        sampling, seed = choose_sampling(key)
+        rule = st.selectbox(
             "Acceptance rule",
             [Coupled.name, TargetSampleMatch.name],
-            disabled=temperature == 0,
-            key="own-rule",
+            disabled=sampling.greedy,
+            key=f"{key}-rule",
             help="Both are lossless. coupled: the draft draws with the target's noise. target_sample_match: the draft "
             "takes its likeliest token.",
         )
-    sampling = Sampling(temperature, int(top_k), top_p, min_p, penalty)
-    return Drawing(sampling, None if sampling.greedy else RULES[rule](), int(seed))
+    return Drawing(sampling, None if sampling.greedy else RULES[rule](), seed)
+
+
+def choose_sampling(key: str, temperature: float = 0.0) -> tuple[Sampling, int]:
+    """Ask for temperature, cuts, penalty and seed.
+
+    Args:
+        temperature: to begin with.
+    """
+    columns = st.columns(3, vertical_alignment="bottom")
+    chosen = columns[0].number_input("Temperature", 0.0, 2.0, temperature, 0.1, key=f"{key}-temperature")
+    top_k = columns[1].number_input("Top-k (0: all)", 0, 1000, 0, 5, key=f"{key}-top-k")
+    top_p = columns[2].number_input("Top-p", 0.0, 1.0, 1.0, 0.05, key=f"{key}-top-p")
+    columns = st.columns(3, vertical_alignment="bottom")
+    min_p = columns[0].number_input("Min-p", 0.0, 1.0, 0.0, 0.05, key=f"{key}-min-p")
+    penalty = columns[1].number_input("Repetition penalty", 0.5, 2.0, 1.0, 0.05, key=f"{key}-penalty")
+    seed = columns[2].number_input("Seed", 0, 2**31 - 1, 0, key=f"{key}-seed")
+    return Sampling(chosen, int(top_k), top_p, min_p, penalty), int(seed)
 
 
 def prompt_form() -> None:
@@ -70,7 +79,7 @@ def prompt_form() -> None:
         st.session_state["own-text"] = job.request.prompt  # a reloaded page finds its prompt again too
     prompt = st.text_area("Your prompt", key="own-text", height=100, placeholder="Explain tides to a child.")
     choice, tokens = choose_pair("own")
-    drawing = choose_drawing()
+    drawing = choose_drawing("own")
     if st.button("Run and record", type="primary", key="own-run"):
         if not prompt.strip():
             st.warning("The prompt is empty: write what the model shall answer or continue.")

@@ -67,6 +67,7 @@ class SweepRequest:
     prompts: tuple[Prompt, ...]
     max_new_tokens: int
     max_draft: int
+    drawing: Drawing = Drawing()
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,19 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
+class FidelityRequest:
+    """Test the pair's output and measure the drift of every acceptance rule; see `specviz.engine.fidelity`."""
+
+    pair: PairChoice
+    prompts: tuple[Prompt, ...]
+    max_new_tokens: int
+    tau: float
+    max_draft: int
+    sampling: Sampling
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class MeasuredRace:
     """Moments of both runs ([seconds, tokens committed by then], prefill left out), and the output as shown."""
 
@@ -115,10 +129,11 @@ class MeasuredRace:
     same_output: bool
 
 
-Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest | CompareRequest
+Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest | CompareRequest | FidelityRequest
 __all__ = [
     "CompareRequest",
     "Drawing",
+    "FidelityRequest",
     "MeasureRequest",
     "MeasuredPoint",
     "MeasuredRace",

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable
 from specviz.analysis import CostModel
 from specviz.analysis.calibrated import cost_model
 from specviz.analysis.comparison import measured_point
+from specviz.analysis.fidelity_report import FidelityReport, fidelity_report
 from specviz.analysis.precisions import PrecisionComparison, precision_comparison
+from specviz.bench.rules import on_a_small_pair
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Verified
+from specviz.engine.fidelity import TESTED_RULES, measure_fidelity
 from specviz.engine.measurement import measure
 from specviz.engine.precision_comparison import Combination, compare_precisions
 from specviz.engine.record_many import record_many
@@ -22,6 +25,7 @@ from specviz.replay import ConfidenceThreshold
 from specviz.trace import Recording, used_tokens
 from specviz.ui.requests import (
     CompareRequest,
+    FidelityRequest,
     MeasuredPoint,
     MeasuredRace,
     MeasureRequest,
@@ -73,6 +77,7 @@ class LivePair:
             cache_folder() / "recordings",
             max_new_tokens=request.max_new_tokens,
             max_draft=request.max_draft,
+            **request.drawing.arguments(),
             stopped=stopped,
             progress=lambda stage, number, total: progress(f"{stage}, {number} of {total} done", number / total),
         )
@@ -105,6 +110,29 @@ class LivePair:
             self._engine.pair_info().device,
             tuple(plain_output) == tuple(output),
         )
+
+    def fidelity(
+        self, request: FidelityRequest, cost: CostModel, stopped: Callable[[], bool], progress: Progress
+    ) -> FidelityReport | None:
+        """Tests, drift and outputs; None if stopped."""
+        measured = measure_fidelity(
+            self._engine,
+            request.prompts,
+            sampling=request.sampling,
+            seed=request.seed,
+            threshold=request.tau,
+            max_draft=request.max_draft,
+            max_new_tokens=request.max_new_tokens,
+            stopped=stopped,
+            progress=progress,
+        )
+        if measured is None:
+            return None
+        first_three = []
+        for number, rule in enumerate(TESTED_RULES):
+            progress("First three tokens on a small pair", number / len(TESTED_RULES))
+            first_three.append((rule, on_a_small_pair(rule, measured.samples)))
+        return fidelity_report(measured, cost, first_three)
 
     def measure_costs(self, stopped: Callable[[], bool], progress: Progress) -> CostModel:
         return cost_model(calibrate(self._engine, stopped=stopped, progress=progress))

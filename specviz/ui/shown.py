@@ -7,6 +7,7 @@ from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
 from specviz.models.precision import rows_are_independent
 from specviz.replay import ConfidenceThreshold, replay
+from specviz.replay.rules import recorded_rule
 from specviz.trace import Recording, Trace
 from specviz.ui.panel_data import pack_recording, pack_rounds
 from specviz.ui.requests import PairChoice
@@ -58,6 +59,10 @@ class Shown:
             f"Replayed from one recording of {len(self.recording.output_ids)} tokens; no model runs. "
             f"{pair.target} with {pair.draft} ({precisions})."
         )
+        sampling = self.recording.settings.get("sampling", {})
+        if sampling.get("temperature"):
+            rule = recorded_rule(self.recording.settings).name
+            first += f" Drawn at temperature {sampling['temperature']:g} under {rule}, seed {self.recording.seed}."
         if not all(map(_rows_are_independent, (pair.target_precision, pair.draft_precision))):
             first += " At int8 what a row of a pass says depends on its neighbours, so a real run may differ."
         if self.cost is None:

@@ -6,7 +6,7 @@ from specviz.analysis import SpeedupCurve, SpeedupGrid, grid, speedup_curve
 from specviz.analysis.prompts import Prompt, default_prompts, parse_prompts
 from specviz.errors import SpecVizError
 from specviz.ui.library import ShownSet
-from specviz.ui.own_prompt import RECORDED_DRAFT, choose_pair
+from specviz.ui.own_prompt import RECORDED_DRAFT, choose_drawing, choose_pair
 from specviz.ui.requests import Drawing, MeasuredPoint, MeasureRequest, SweepRequest
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
@@ -67,13 +67,14 @@ def sweep_form() -> None:
         key="sweep-file",
     )
     choice, tokens = choose_pair("sweep")
+    drawing = choose_drawing("sweep")
     most = st.number_input("Most prompts", 1, 1000, 8, key="sweep-most")
     if st.button("Record this set", key="sweep-run"):
         prompts = _prompts(own)[: int(most)]
         if not (choice.target and choice.draft):
             st.warning("Name both models: a target and its draft.")
             return
-        request = SweepRequest(choice, tuple(prompts), tokens, RECORDED_DRAFT)
+        request = SweepRequest(choice, tuple(prompts), tokens, RECORDED_DRAFT, drawing)
         st.session_state["sweep-job"] = workshop().submit(request).id
         st.rerun()
 

@@ -15,11 +15,13 @@ from typing import Protocol
 import streamlit as st
 
 from specviz.analysis import CostModel
+from specviz.analysis.fidelity_report import FidelityReport
 from specviz.analysis.precisions import PrecisionComparison
 from specviz.errors import SpecVizError
 from specviz.trace import Recording
 from specviz.ui.requests import (
     CompareRequest,
+    FidelityRequest,
     MeasuredPoint,
     MeasuredRace,
     MeasureRequest,
@@ -85,6 +87,7 @@ class Job:
     race: MeasuredRace | None = None  # of a race
     point: MeasuredPoint | None = None  # of a measurement
     comparison: PrecisionComparison | None = None  # of a comparison of precisions
+    fidelity: FidelityReport | None = None  # of tests of fidelity
     message: str = ""  # what went wrong
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -189,6 +192,10 @@ class Workshop:
                 job.race = pair.race(request, lambda: job.stop_asked)
             case MeasureRequest():
                 job.point = pair.measure(request, lambda: job.stop_asked, job.report)
+            case FidelityRequest():
+                cost = self._costs.get(request.pair) or self._measured_costs(job, pair)
+                job.state = RUNNING
+                job.fidelity = pair.fidelity(request, cost, lambda: job.stop_asked, job.report)
         job.state = STOPPED if job.stop_asked else FINISHED
 
     def _record(self, job: Job, pair: RunningPair) -> None:

@@ -19,7 +19,8 @@ def _component() -> Callable:
 
 def marked_text(key: str, tokens: Sequence[str], differs: Sequence[bool]) -> None:
     """Show tokens; those that differ are marked."""
-    _component()(key=key, data={"tokens": [list(pair) for pair in zip(tokens, differs, strict=True)], "choose": False})
+    data = [[token, "differs" if marked else ""] for token, marked in zip(tokens, differs, strict=True)]
+    _component()(key=key, data={"tokens": data, "choose": False})
 
 
 def chosen_place(key: str, number: int) -> int:
@@ -28,7 +29,7 @@ def chosen_place(key: str, number: int) -> int:
     return min(max(0, int(place)), number - 1)
 
 
-def token_choice(key: str, tokens: Sequence[str], place: int) -> None:
-    """Show tokens as buttons, the one at `place` chosen."""
-    data = {"tokens": [[token, False] for token in tokens], "choose": True, "place": place}
+def token_choice(key: str, tokens: Sequence[tuple[str, str]], place: int) -> None:
+    """Show tokens, each with its status in a trace, as buttons, the one at `place` chosen."""
+    data = {"tokens": [list(token) for token in tokens], "choose": True, "place": place}
     _component()(key=key, data=data, on_place_change=lambda: None)

@@ -6,13 +6,14 @@ export default function render({ data, parentElement, setStateValue }) {
     for (const [index, node] of nodes.entries()) node.setAttribute("aria-pressed", String(index === place));
     setStateValue("place", place);
   };
-  const nodes = data.tokens.map(([word, differs], place) => {
+  const nodes = data.tokens.map(([word, mark], place) => {
     const node = document.createElement(data.choose ? "button" : "span");
     node.textContent = word;
-    if (differs) node.className = "differs";
+    if (mark) node.className = mark;
     if (data.choose) {
       node.type = "button";
-      node.setAttribute("aria-label", `token ${place + 1}: ${word.trim() || "white space"}`);
+      node.title = mark;
+      node.setAttribute("aria-label", `token ${place + 1}, ${mark}: ${word.trim() || "white space"}`);
       node.setAttribute("aria-pressed", String(place === data.place));
       node.addEventListener("click", () => choose(place));
     }

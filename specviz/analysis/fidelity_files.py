@@ -1,0 +1,150 @@
+"""A report on fidelity as a folder.
+
+`drift.parquet` has a row per text, rule and output position, `pictures.parquet` a row per position and token of the
+first text; `rules.csv` is the table of the rules at the report's own setting; `fidelity.json` holds everything else.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specviz.analysis.cost_model import CostModel
+from specviz.analysis.fidelity import DriftedText, RuleDrift
+from specviz.analysis.fidelity_report import (
+    FidelityReport,
+    Output,
+    Pictures,
+    ToldTest,
+    TraceToken,
+    trade_off_table,
+)
+from specviz.analysis.report import write_table
+from specviz.errors import SpecVizError
+from specviz.replay import Sampling
+from specviz.replay.rules import AcceptanceRule, rule_from_text
+from specviz.trace import PairInfo
+from specviz.trace.files import whole_file
+from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
+
+DRIFT, PICTURES, RULES, FACTS = "drift.parquet", "pictures.parquet", "rules.csv", "fidelity.json"
+ALONG = ("confidence", "entropy")
+PER_RULE = ("accept", "kl", "total_variation", "surprise")
+PICTURE = ("p", "q", "overlap", "residual")
+TESTS = ("greedy", "first_three", "first_token")
+PLAIN = ("pass_mode", "threshold", "max_draft", "samples", "prompt")
+
+
+def write_fidelity(report: FidelityReport, folder: str | Path) -> None:
+    """Write the folder; `fidelity.json` comes last, so that a folder that has one is whole.
+
+    Raises:
+        SpecVizError: a file cannot be written.
+    """
+    folder = Path(folder)
+    _write_parquet(_drift_table(report.drift), folder / DRIFT)
+    _write_parquet(_picture_table(report.pictures), folder / PICTURES)
+    write_table(trade_off_table(report.trade_offs(report.threshold, report.max_draft)), folder / RULES)
+    facts = {name: getattr(report, name) for name in PLAIN} | {
+        "pair": asdict(report.pair),
+        "sampling": report.sampling.settings(),
+        "cost_model": report.cost.to_json(),
+        "tests": {name: [asdict(test) for test in getattr(report, name)] for name in TESTS},
+        "outputs": [asdict(output) for output in report.outputs],
+        "trace": [[token.token, token.status, token.position] for token in report.trace],
+        "tokens": tokens_to_json(report.tokens),
+    }
+    with whole_file(folder / FACTS) as temporary:
+        temporary.write_text(json.dumps(facts) + "\n", "utf-8")
+
+
+def read_fidelity(folder: str | Path) -> FidelityReport:
+    """Read what `write_fidelity` wrote.
+
+    Raises:
+        SpecVizError: there is no report, or a file of it is missing or damaged.
+    """
+    folder = Path(folder)
+    try:
+        facts = json.loads((folder / FACTS).read_text("utf-8"))
+        drift = _read_drift(pd.read_parquet(folder / DRIFT))
+        report = FidelityReport(
+            **{name: facts[name] for name in PLAIN},
+            pair=PairInfo(**facts["pair"]),
+            sampling=Sampling(**facts["sampling"]),
+            cost=CostModel.from_json(facts["cost_model"]),
+            drift=drift,
+            **{name: tuple(ToldTest(**test) for test in facts["tests"][name]) for name in TESTS},
+            outputs=tuple(Output(**{**output, "output": tuple(output["output"])}) for output in facts["outputs"]),
+            trace=tuple(TraceToken(*token) for token in facts["trace"]),
+            pictures=_read_pictures(pd.read_parquet(folder / PICTURES), len(drift.rules)),
+            tokens=tokens_from_json(facts["tokens"]),
+        )
+        positions = len(report.drift.texts[0].confidence)
+        if len(report.pictures.ids) != positions or not all(0 <= t.position < positions for t in report.trace):
+            raise ValueError("texts, pictures and trace do not fit together")
+        return report
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise SpecVizError(
+            f"The report in {folder} is missing or damaged; make it again with `python -m specviz fidelity`."
+        ) from error
+
+
+def _write_parquet(table: pd.DataFrame, path: Path) -> None:
+    with whole_file(path) as temporary:
+        table.to_parquet(temporary, index=False, compression="zstd")
+
+
+def _drift_table(drift: RuleDrift) -> pd.DataFrame:
+    frames = []
+    for number, text in enumerate(drift.texts):
+        for row, rule in enumerate(drift.rules):
+            frames.append(
+                pd.DataFrame(
+                    {"text": np.int16(number), "prompt_tokens": np.int32(text.prompt_tokens), "rule": str(rule)}
+                    | {name: getattr(text, name).astype(np.float32) for name in ALONG}
+                    | {name: getattr(text, name)[row].astype(np.float32) for name in PER_RULE}
+                )
+            )
+    return pd.concat(frames).astype({"rule": "category"})
+
+
+def _read_drift(table: pd.DataFrame) -> RuleDrift:
+    rules: dict[str, AcceptanceRule] = {name: rule_from_text(name) for name in dict.fromkeys(table["rule"])}
+    texts = []
+    for _, rows in table.groupby("text", sort=True):
+        per_rule = [rows[rows["rule"] == name] for name in rules]
+        first = per_rule[0]
+        texts.append(
+            DriftedText(
+                int(first["prompt_tokens"].iloc[0]),
+                *(first[name].to_numpy() for name in ALONG),
+                *(np.stack([found[name].to_numpy() for found in per_rule]) for name in PER_RULE),
+            )
+        )
+    return RuleDrift(tuple(rules.values()), tuple(texts))
+
+
+def _picture_table(pictures: Pictures) -> pd.DataFrame:
+    number, width = pictures.ids.shape
+    columns = {"position": np.repeat(np.arange(number, dtype=np.int32), width)}
+    columns["token"] = pictures.ids.ravel().astype(np.int32)
+    columns |= {name: getattr(pictures, name).ravel().astype(np.float32) for name in PICTURE}
+    for rule in range(len(pictures.accept)):
+        columns[f"accept_{rule}"] = pictures.accept[rule].ravel().astype(np.float32)
+        columns[f"effective_{rule}"] = pictures.effective[rule].ravel().astype(np.float32)
+    return pd.DataFrame(columns)
+
+
+def _read_pictures(table: pd.DataFrame, rules: int) -> Pictures:
+    shape = (int(table["position"].max()) + 1, -1)
+    return Pictures(
+        table["token"].to_numpy().reshape(shape),
+        *(table[name].to_numpy().reshape(shape) for name in PICTURE),
+        *(
+            np.stack([table[f"{name}_{rule}"].to_numpy().reshape(shape) for rule in range(rules)])
+            for name in ("accept", "effective")
+        ),
+    )
