@@ -70,7 +70,8 @@ class AcceptanceRule:
     def effective(self, p: Array, q: Array) -> Array:
         """Distribution of the token that the text gets where a draft's token was judged, (..., V); p if lossless."""
         stands = self.drafted(q) * self.accept(p, q)
-        return stands + (1 - stands.sum(-1))[..., None] * self.after(p, q)
+        rejected = (1 - stands.sum(-1)).clip(0)  # rounding may take a sum above 1
+        return stands + rejected[..., None] * self.after(p, q)
 
     def settings(self) -> dict:
         """As JSON-able values; `rule_from_settings` inverts it."""
