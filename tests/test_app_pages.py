@@ -171,6 +171,17 @@ def test_an_uploaded_set_is_checked_first(tmp_path):
     assert any("Uploaded: mine.parquet" in option for option in app.selectbox(key="data-set").options)
 
 
+def test_an_uploaded_set_that_cannot_be_replayed_is_refused(tmp_path):
+    recording = sample_recording(32, 7, prompt="mine")
+    drawn = replace(recording, settings={**recording.settings, "rule": "rejection"})
+    write_recordings(sample_set([drawn]), tmp_path / "set.parquet")
+    app = open_page("pages/data.py")
+    content = (tmp_path / "set.parquet").read_bytes()
+    app.file_uploader(key="upload-set").set_value(("mine.parquet", content, "application/octet-stream")).run()
+    assert not app.exception and "cannot be used" in app.error[0].value
+    assert any("under rejection" in text.value for text in app.text)
+
+
 def test_saved_set_reads_back_equal(tmp_path):
     shown = shown_sample()
     (tmp_path / "set.parquet").write_bytes(library.set_as_parquet(library.ShownSet("x", (shown,))))

@@ -11,6 +11,7 @@ import streamlit as st
 from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
 from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, PAIRS
+from specviz.replay.rules import recorded_rule
 from specviz.trace import PairInfo, RecordingSet, read_recordings, read_trace_csv, write_recordings, write_trace_csv
 from specviz.trace.trace import Trace
 from specviz.ui.gallery import gallery_folder, list_items, load_item
@@ -130,6 +131,12 @@ def add_upload(file_name: str, content: bytes) -> str:
             recording_set = read_recordings(path)
         except SpecVizError as error:
             raise SpecVizError(str(error).replace(str(path), "This file")) from error
+    rule = recorded_rule(recording_set.settings)
+    if not rule.fixed_output:
+        raise SpecVizError(
+            f"This set was recorded under {rule.name}, where chance decides what stands, so no page can replay it; "
+            "record it under coupled."
+        )
     cost = CostModel.from_json(recording_set.cost_model) if recording_set.cost_model else None
     tokens = known_tokens(recording_set.pair) | dict(recording_set.tokens)
     name = f"upload:{len(st.session_state['uploads'])}"
