@@ -10,6 +10,7 @@ from specviz.analysis.prediction import predict
 from specviz.engine.calibration import PassSamples, calibrate, calibrate_together
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
+from specviz.engine.runner import ModelRunner
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold
 from specviz.trace import PairInfo
@@ -54,6 +55,30 @@ def test_a_calibration_stops_while_it_fills_its_caches():
             progress=lambda stage, share: stages.append(share),
         )
     assert stages == [0, 1 / 3], "the third cache is not filled any more"
+
+
+@pytest.mark.parametrize("passes", [9, 30])
+def test_a_calibration_stops_before_its_next_pass(monkeypatch, passes):
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
+    run, forward = [], ModelRunner.forward
+    monkeypatch.setattr(ModelRunner, "forward", lambda runner, tokens: run.append(1) or forward(runner, tokens))
+    with pytest.raises(SpecVizError, match="stopped"):
+        calibrate(engine, contexts=(4, 20), max_draft=4, repeats=3, stopped=lambda: len(run) >= passes)
+    assert len(run) == passes
+
+
+def test_a_calibration_stops_while_it_runs_real_rounds():
+    engine = Engine(loaded_pair(tiny_models.tiny_pair("llama")), pass_mode="fast")
+    shares = [0.0]
+    with pytest.raises(SpecVizError, match="stopped"):
+        calibrate(
+            engine,
+            contexts=(4, 20),
+            repeats=3,
+            stopped=lambda: shares[-1] == 1,
+            progress=lambda stage, share: shares.append(share),
+        )
+    assert shares[-1] == 1 and sorted(shares[3:]) == shares[3:]
 
 
 def test_measuring_runs_every_setting_beside_its_baseline():

@@ -102,32 +102,38 @@ def calibrate_together(
     if contexts[0] < 2:
         raise SpecVizError("A context length to be measured is below 2 tokens; give longer ones.")
     ends = time.monotonic() + time_limit
-    benches = [_Bench(engine, contexts, max_draft, repeats) for engine in engines]
+    benches = [_Bench(engine, contexts, max_draft, repeats, stopped) for engine in engines]
     for bench in benches:
-        bench.prefill(progress, stopped)
+        bench.prefill(progress)
+    began = time.monotonic()
     measured = 0
     for repeat in range(-1, repeats):  # the first turn warms up and is overwritten
         if measured >= _FEWEST_REPEATS and time.monotonic() > ends:
             break
         for at in range(len(contexts)):
             for bench in benches:
-                _end_if(stopped)
                 bench.take_turn(at, repeat)
         measured = repeat + 1
-        progress("Measuring passes", (repeat + 2) / (repeats + 1))
+        progress("Measuring passes", _share_done(measured, repeats, began, ends))
     return [bench.samples(measured) for bench in benches]
 
 
-def _end_if(stopped: Callable[[], bool]) -> None:
-    if stopped():
-        raise SpecVizError("The calibration was stopped; nothing of it is kept.")
+def _share_done(measured: int, repeats: int, began: float, ends: float) -> float:
+    """Share of the time that the repetitions take, from how long those so far took; `ends`: of the time limit."""
+    now = time.monotonic()
+    spent = now - began
+    each = spent / (measured + 1)
+    left = max((min(_FEWEST_REPEATS, repeats) - measured) * each, min((repeats - measured) * each, ends - now))
+    return spent / (spent + left) if left > 0 else 1.0
 
 
 class _Bench:
     """Runners with a text of each context length in their caches, and the measurements made on them."""
 
-    def __init__(self, engine: Engine, contexts: tuple[int, ...], max_draft: int, repeats: int):
-        self._engine, self._contexts = engine, contexts
+    def __init__(
+        self, engine: Engine, contexts: tuple[int, ...], max_draft: int, repeats: int, stopped: Callable[[], bool]
+    ):
+        self._engine, self._contexts, self._stopped = engine, contexts, stopped
         self._clock = clock_for(engine.target_runner.device)
         self._rule = GreedyRule()
         invariant = engine.pass_mode == "invariant"
@@ -173,15 +179,16 @@ class _Bench:
         fork.begin(context + DRAFT_WIDTH)
         return fork
 
-    def prefill(self, progress: Callable[[str, float], None], stopped: Callable[[], bool]) -> None:
+    def prefill(self, progress: Callable[[str, float], None]) -> None:
         for at, context in enumerate(self._contexts):
             progress("Filling caches", at / len(self._contexts))
             for runner in (self._target[at], self._plain[at], self._draft[at]):
-                _end_if(stopped)
+                self._end_if_stopped()
                 runner.prefill(self._text[:context])
 
     def _target_pass(self, runner: ModelRunner, width: int) -> float:
         """Seconds of one pass over `width` tokens (fewer rows are padded) with the judgement of the proposal."""
+        self._end_if_stopped()
         tokens = self._text[runner.length : runner.length + width]
         began = self._clock.mark()
         self._rule.judge(runner.logits(runner.forward(tokens)), tokens[1:])
@@ -191,6 +198,7 @@ class _Bench:
 
     def _draft_step(self, at: int, tokens: int) -> float:
         """Seconds of one draft step over `tokens` tokens, statistics and decision included."""
+        self._end_if_stopped()
         runner = self._draft[at]
         drafter = Drafter(runner, FixedLength(), 1, frozenset())
         text = self._text[: runner.length + tokens]
@@ -204,9 +212,15 @@ class _Bench:
         """Seconds that real rounds, speculative and plain, spent in neither draft nor target."""
         prompt = self._text[: self._contexts[0]]
         rounds = max(3, repeats)
-        speculative = self._engine.speculative(prompt, Settings(FixedLength(), 1, 2 * rounds))
-        plain = self._engine.plain(prompt, rounds)
-        return tuple(
+        speculative = self._engine.speculative(prompt, Settings(FixedLength(), 1, 2 * rounds), self._stopped)
+        plain = self._engine.plain(prompt, rounds, self._stopped)
+        overheads = tuple(
             np.array([event.times.overhead for event in events if isinstance(event, RoundCommitted)])
             for events in (speculative, plain)
         )
+        self._end_if_stopped()
+        return overheads
+
+    def _end_if_stopped(self) -> None:
+        if self._stopped():
+            raise SpecVizError("The calibration was stopped; nothing of it is kept.")

@@ -38,7 +38,7 @@ def watch(job_id: str, key: str) -> None:
 def _progress(job: Job) -> None:
     words, share = job.stage or "Working", job.done or 0
     if job.state == MEASURING:
-        words = "Measuring the times of this pair's passes, once; the speedup follows"
+        words = "Measuring the times of this pair's passes, once, for about a minute; the speedup follows"
     elif job.state == RUNNING and isinstance(job.request, RunRequest) and not job.done:
         share = _committed(job) / job.request.max_new_tokens
     elif job.total:
