@@ -209,6 +209,9 @@ def test_settings_to_paste(tuned):
     assert f"--spec-draft-p-min {tuned.drop.threshold:.2f} --spec-draft-n-max {tuned.drop.max_draft}" in llama.text
     assert f"--draft-p-min {tuned.keep.threshold:.2f} --draft-max {tuned.keep.max_draft}" in llama.text
     assert f'"num_speculative_tokens": {tuned.fixed.max_draft}' in vllm.text
+    assert "Replace the built-in draft" in vllm.note  # which the gallery was recorded with
+    loadable = replace(tuned, pair=replace(tuned.pair, draft="HuggingFaceTB/SmolLM2-135M"))
+    assert "Replace" not in ready_settings(loadable)[2].note
 
 
 def test_a_hostile_model_name_stays_text(gallery, tuned):

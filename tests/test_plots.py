@@ -69,6 +69,9 @@ def test_speedup_lines_steps_and_bands(curves):
     assert list(measured.x) == [0.3] and list(measured.y) == [3.0] and measured.mode == "markers"
     assert measured.error_y.arrayminus[0] == pytest.approx(1.0)
     assert {line.x0 for line in figure.layout.shapes} == {0, 0.25}
+    for drawn in (figure, acceptance_figure(curves)):
+        assert "2 and 1 prompts, in the legend's order" in drawn.layout.title.subtitle.text.replace("<br>", " ")
+    assert "· 2 prompts ·" in speedup_figure({"γ = 5": curve}).layout.title.subtitle.text.replace("<br>", " ")
 
 
 def test_heat_map(recordings):
@@ -100,12 +103,18 @@ def test_timeline_spans_touch_and_add_up(trace):
     corners = {lane.name: np.asarray(lane.x, float).reshape(-1, 4) for lane in figure.data}
     start = {name: spans[:, 0] for name, spans in corners.items()}
     end = {name: spans[:, 2] for name, spans in corners.items()}
-    np.testing.assert_allclose(end["draft"] - start["draft"], times.draft * 1e3)
+    np.testing.assert_allclose(end["draft"] - start["draft"], times.draft)
     np.testing.assert_allclose(start["target"], end["draft"])
     np.testing.assert_allclose(start["overhead"], end["target"])
     np.testing.assert_allclose(start["draft"][1:], end["overhead"][:-1])
-    assert end["overhead"][-1] == pytest.approx(predict(trace, COST, pass_mode="fast").seconds * 1e3)
+    assert end["overhead"][-1] == pytest.approx(predict(trace, COST, pass_mode="fast").seconds)
     assert draft.fillcolor != target.fillcolor
+    assert figure.layout.xaxis.title.text == "time (s)"
+    quick = replace(times, draft=times.draft / 1e3, verify=times.verify / 1e3, overhead=times.overhead / 1e3)
+    in_milliseconds = timeline_figure(trace, quick)
+    assert in_milliseconds.layout.xaxis.title.text == "time (ms)"
+    np.testing.assert_allclose(in_milliseconds.data[0].x, draft.x)
+    np.testing.assert_allclose(draft.customdata[::4, -1], times.draft * 1e3, rtol=1e-6)  # a round's is told in ms
     measured = replace(times, origin="measured")
     assert draft.fillpattern.shape and not timeline_figure(trace, measured).data[0].fillpattern.shape
 

@@ -23,6 +23,7 @@ from specviz.trace import PairInfo, Recording
 FOLDS = 5
 FLAT = 0.01  # the top is what lies within this share of the best
 MOST_PROMPTS = 10_000  # a count beyond this is not worth naming
+BUILTIN_DRAFT = "SpecViz built-in draft"  # as recordings call it
 NEAR = 0.002  # a difference in speedup that is nothing, whatever its interval
 
 
@@ -238,6 +239,9 @@ def ready_settings(tuning: Tuning) -> tuple[ReadySettings, ...]:
     keep, drop, fixed = tuning.keep, tuning.drop, tuning.fixed
     draft = tuning.pair.draft or "DRAFT"
     p_min, n_max = f"{drop.threshold:.2f}", drop.max_draft
+    instead = (
+        " Replace the built-in draft, which vLLM cannot load, by one that it can." if draft == BUILTIN_DRAFT else ""
+    )
     vllm = json.dumps({"method": "draft_model", "model": draft, "num_speculative_tokens": fixed.max_draft})
     return (
         ReadySettings(
@@ -265,7 +269,7 @@ def ready_settings(tuning: Tuning) -> tuple[ReadySettings, ...]:
             "bash",
             f"--speculative-config {shlex.quote(vllm)}",
             "No threshold: every round proposes this many tokens, so it is tuned without one. In a batch the target's "
-            "passes are wider than here, and a shorter draft may be better.",
+            f"passes are wider than here, and a shorter draft may be better.{instead}",
         ),
     )
 

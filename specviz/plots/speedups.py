@@ -35,7 +35,7 @@ def speedup_figure(
         threshold: drawn as an upright line.
     """
     about = [describe_pair(curve.pair) for curve in curves.values()]
-    about += [prompts(len(curve.plain_seconds)) for curve in curves.values()]
+    about.append(_prompts_of_each(curves))
     about += [f"pass mode {curve.pass_mode}" for curve in curves.values()]
     if any(np.isfinite(curve.low).any() for curve in curves.values()):
         level = next(iter(curves.values())).level
@@ -51,6 +51,14 @@ def speedup_figure(
         figure.add_vline(x=threshold, line={"color": SERIES[0], "width": 1})
     figure.update_xaxes(range=[0, 1])
     return figure
+
+
+def _prompts_of_each(curves: Mapping[str, SpeedupCurve]) -> str:
+    """How many prompts; if the curves differ in that, one number each as they come in the legend."""
+    numbers = [len(curve.plain_seconds) for curve in curves.values()]
+    if len(set(numbers)) == 1:
+        return prompts(numbers[0])
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]} prompts, in the legend's order"
 
 
 def _add_curve(figure: go.Figure, name: str, curve: SpeedupCurve, colour: str) -> None:
@@ -150,7 +158,7 @@ def heat_map_figure(cells: SpeedupGrid) -> go.Figure:
 def acceptance_figure(curves: Mapping[str, SpeedupCurve]) -> go.Figure:
     """Acceptance rate against mean draft length: what a threshold buys and what it costs, one line a curve."""
     about = [describe_pair(curve.pair) for curve in curves.values()]
-    about += [prompts(len(curve.plain_seconds)) for curve in curves.values()]
+    about.append(_prompts_of_each(curves))
     figure = new_figure(
         "Acceptance rate against draft length", REPLAYED, about, "mean tokens proposed per round", "acceptance rate"
     )

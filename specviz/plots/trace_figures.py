@@ -24,6 +24,7 @@ OUTCOMES = ("accepted", "rejected", "discarded", "rightly withheld", "wrongly wi
 CORNERS = 4  # of a rectangle
 DASH = (0.0175, 0.034)  # a discarded step's mark, in units of the axes: 7 pixels by 1.2 in a page's column
 BAR_WIDTH = 0.85  # rounds
+MOST_MILLISECONDS = 2000  # of a whole run; a longer one is read in seconds
 FOOT = -0.5  # tokens: bars stand on a line below the axis, out of sight
 
 
@@ -36,8 +37,9 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
     about = [describe_pair(times.pair), _extent(trace)]
     if times.origin == MODELLED:
         about.insert(0, f"rounds {trace.run.origin}, times from the cost model")
-    figure = new_figure("Rounds in time", times.origin, about, "time (ms)", "")
     spans = np.nan_to_num(np.stack([times.draft, times.verify, times.overhead])) * 1e3
+    unit, in_unit = ("ms", 1) if spans.sum() <= MOST_MILLISECONDS else ("s", 1e3)
+    figure = new_figure("Rounds in time", times.origin, about, f"time ({unit})", "")
     ends = np.cumsum(spans.T.ravel()).reshape(-1, 3).T
     rounds = trace.rounds
     details = np.stack([rounds[name] for name in ("round", "draft_steps", "proposed", "accepted", "emitted")], axis=-1)
@@ -46,7 +48,7 @@ def timeline_figure(trace: Trace, times: RoundTimes) -> go.Figure:
         ("draft", "target", "overhead"), (DRAFT, TARGET, OTHER), spans, ends, strict=True
     ):
         middle = lanes.index(lane)
-        x, y = _teeth(end - length, end, middle - 0.33, middle + 0.33)
+        x, y = _teeth((end - length) / in_unit, end / in_unit, middle - 0.33, middle + 0.33)
         figure.add_scatter(
             x=x,
             y=y,
