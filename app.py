@@ -28,6 +28,7 @@ page = st.navigation(
     position="top",
 )
 if query.new_page(page.title):
+    query.carry_over()
     for key in ("first-tau", "first-precision-tau"):
         st.session_state.pop(key, None)  # the live panel begins with the threshold of the link
 page.run()

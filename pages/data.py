@@ -66,7 +66,14 @@ st.caption(
 )
 offered = sets_on_offer()
 if offered:
-    name = st.selectbox("Recording set", list(offered), format_func=lambda key: offered[key].title, key="data-set")
+    names = list(offered)
+    name = st.selectbox(
+        "Recording set",
+        names,
+        index=query.place_from_link(names),
+        format_func=lambda key: offered[key].title,
+        key="data-set",
+    )
     chosen = offered[name]
     shown = chosen.members[0]
     if len(chosen.members) > 1:
@@ -82,6 +89,7 @@ if offered:
     max_draft = right.slider(
         "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="data-gamma"
     )
+    query.put_shown_into_link(name)
     query.put_into_link(tau=tau, gamma=max_draft)
     st.caption(shown.about())
     try:

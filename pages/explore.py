@@ -93,7 +93,7 @@ st.caption(
 source = st.segmented_control(
     "What to look at",
     [GALLERY, OWN, LOADED],
-    default=OWN if "run" in st.query_params else GALLERY,
+    default=OWN if query.run_from_link() and not query.item_from_link(list(list_items())) else GALLERY,
     required=True,
     key="source",
     label_visibility="collapsed",
@@ -103,8 +103,11 @@ try:
         prompt_form()
         watch_run()
         shown = finished_run()
+        if query.run_from_link():
+            query.put_shown_into_link("run")
     elif source == LOADED:
         shown = loaded()
+        query.put_shown_into_link("loaded")
     else:
         shown = gallery()
     if shown:

@@ -12,17 +12,20 @@ from specviz.ui.token_texts import display_from
 
 st.title("The same text, twice")
 st.caption("Left: the target alone, one token a pass. Right: the draft guesses, the target checks. Press start.")
-offered = {name: one for name, one in sets_on_offer().items() if len(one.members) == 1 and one.cost}
+single = {name: one for name, one in sets_on_offer().items() if len(one.members) == 1}
+offered = {name: one for name, one in single.items() if one.cost}
+for one in single.values():
+    if not one.cost:
+        st.text(f"Not on offer, since the times of its passes were not measured: {one.title}")
 if not offered:
     st.info("There is nothing to race yet: run a prompt of your own on the Explore page.")
     st.stop()
-item = query.item_from_link([name.removeprefix("gallery:") for name in offered])
 names = list(offered)
 left, middle, right = st.columns([2, 2, 1.4], gap="large")
 name = left.selectbox(
     "Text",
     names,
-    index=names.index(f"gallery:{item}") if f"gallery:{item}" in names else 0,
+    index=query.place_from_link(names),
     format_func=lambda name: offered[name].title,
     key="race-set",
 )
@@ -31,6 +34,7 @@ tau = middle.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, form
 max_draft = right.slider(
     "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="race-gamma"
 )
+query.put_shown_into_link(name)
 query.put_into_link(tau=tau, gamma=max_draft)
 try:
     measured = measured_race(shown, tau, max_draft)

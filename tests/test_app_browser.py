@@ -281,7 +281,8 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
     assert page.get_by_label("Your prompt").input_value() == prompt
     page.locator(".speed-figure", has_text=re.compile(r"\d\.\d\d")).wait_for()
     assert page.locator(".strip.text .tk").count() == 40
-    page.goto(page.url.replace("/?", "/data?"))
+    page.get_by_role("link", name="Data").click()
+    page.wait_for_url(re.compile(r"/data\?.*run="))
     with page.expect_download() as download:
         page.get_by_text("This trace as CSV").click()
     with zipfile.ZipFile(download.value.path()) as archive:
@@ -290,6 +291,9 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
     assert trace.run.prompt == prompt
     assert len(trace.run.output_ids) == 40
     assert set(trace.run.output_ids) <= set(tokens)
+    page.get_by_role("link", name="Explore").click()
+    page.locator(".prompt-text:visible", has_text=prompt).wait_for()
+    assert "item=" not in page.url  # so that the other pages begin with the run too
 
 
 def test_every_combination_of_precisions_answers_to_the_threshold(page, server):

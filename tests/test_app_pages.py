@@ -95,6 +95,15 @@ def test_a_link_sets_item_threshold_and_draft_length():
     assert app.query_params["item"] in ("soup", ["soup"])
 
 
+@pytest.mark.parametrize(("path", "key"), [("pages/data.py", "data-set"), ("pages/race.py", "race-set")])
+def test_pages_begin_with_the_item_of_the_link_and_write_the_chosen_one_into_it(path, key):
+    app = open_page(path, item="soup")
+    assert app.selectbox(key=key).value == "gallery:soup"
+    app.selectbox(key=key).set_value("gallery:ocean").run()
+    assert app.selectbox(key=key).value == "gallery:ocean"
+    assert app.query_params["item"] in ("ocean", ["ocean"])
+
+
 def test_charts_follow_once_the_panel_is_on_screen():
     app = open_page(PAGES[0], item="soup", tau="0.25", gamma="3")
     assert not app.get("plotly_chart")

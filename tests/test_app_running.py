@@ -139,7 +139,7 @@ def test_own_prompt_on_the_built_in_pair_to_the_panel_and_stopped_while_its_cost
             assert time.monotonic() < deadline
             time.sleep(0.5)
             app.run()
-        assert any("What was there by then is kept" in info.value for info in app.info)
+        assert any("What was there by then is kept. The speedup is missing" in info.value for info in app.info)
     assert any("The same run" in head.value for head in app.subheader)
     assert not app.exception
     for page in ("pages/race.py", "pages/thresholds.py", "pages/data.py"):

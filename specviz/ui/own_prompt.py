@@ -5,6 +5,7 @@ import streamlit as st
 from specviz.models.catalogue import PAIRS
 from specviz.replay import Sampling
 from specviz.replay.rules import RULES, Coupled, TargetSampleMatch
+from specviz.ui import query
 from specviz.ui.requests import Drawing, PairChoice, RunRequest
 from specviz.ui.shown import Shown
 from specviz.ui.watching import outcome, watch
@@ -87,23 +88,24 @@ def prompt_form() -> None:
             st.warning("Name both models: a target and its draft.")
         else:
             job = workshop().submit(RunRequest(choice, prompt, tokens, RECORDED_DRAFT, drawing))
-            st.query_params["run"] = job.id
+            query.put_shown_into_link("run")
+            query.put_into_link(run=job.id)
 
 
 def current_job() -> Job | None:
-    """The run that the address names, if it is still kept."""
-    return workshop().job(st.query_params.get("run"))
+    """The run that the link names, if it is still kept."""
+    return workshop().job(query.run_from_link())
 
 
 def finished_run() -> Shown | None:
-    """What the run in the address recorded, if it has got that far."""
+    """What the run in the link recorded, if it has got that far."""
     job = current_job()
     return job.shown if job else None
 
 
 def watch_run() -> None:
-    """Show how the run in the address is doing."""
-    if not st.query_params.get("run"):
+    """Show how the run in the link is doing."""
+    if not query.run_from_link():
         return
     job = current_job()
     if job is None:

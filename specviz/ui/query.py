@@ -1,4 +1,4 @@
-"""What a link carries: the gallery item, the threshold and the draft length. The page is the path.
+"""What a link carries: the gallery item or the own run, the threshold and the draft length. The page is the path.
 
 The session remembers them too, so that they stay when the reader goes from page to page.
 """
@@ -10,6 +10,7 @@ import streamlit as st
 DEFAULT_TAU = 0.4
 DEFAULT_MAX_DRAFT = 5
 MEMORY = "link"  # key of the session's copy
+CARRIED = ("item", "run", "tau", "gamma")
 
 
 def _asked(name: str, default):
@@ -39,6 +40,34 @@ def item_from_link(names: list[str]) -> str | None:
     """The gallery item that the link names, if there is such an item."""
     name = _asked("item", None)
     return name if name in names else None
+
+
+def run_from_link() -> str | None:
+    """The id of the run that the link names."""
+    return _asked("run", None)
+
+
+def place_from_link(names: list[str]) -> int:
+    """Which of `names`, recording sets on offer, is the gallery item of the link; the first one if none is."""
+    shown = f"gallery:{_asked('item', None)}"
+    return names.index(shown) if shown in names else 0
+
+
+def put_shown_into_link(name: str) -> None:
+    """Write into the address bar which recording set is looked at: a gallery item, or none."""
+    if name.startswith("gallery:"):
+        put_into_link(item=name.removeprefix("gallery:"))
+    else:
+        st.session_state.setdefault(MEMORY, {}).pop("item", None)
+        if "item" in st.query_params:
+            del st.query_params["item"]
+
+
+def carry_over() -> None:
+    """Bring address and memory of the session together: going to another page empties the address."""
+    memory = st.session_state.setdefault(MEMORY, {})
+    memory.update({name: st.query_params[name] for name in CARRIED if name in st.query_params})
+    st.query_params.update({name: text for name, text in memory.items() if name not in st.query_params})
 
 
 def put_into_link(**values: str | float | int) -> None:

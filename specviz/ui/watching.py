@@ -62,8 +62,11 @@ def outcome(job: Job) -> None:
         st.error("The run failed.")
         st.text(job.message)
     elif job.state == STOPPED:
-        something = job.shown is not None or job.members
-        st.info("Stopped. What was there by then is kept." if something else "Stopped.")
+        kept = (job.shown, *job.members) if job.shown else job.members
+        words = "Stopped. What was there by then is kept." if kept else "Stopped."
+        if any(shown.cost is None for shown in kept):
+            words += " The speedup is missing: the times of the pair's passes are measured after the next run."
+        st.info(words)
     for name, sentence in job.failures.items():
         st.text(f"Prompt {name} was left out: {sentence}")
     memory = workshop().memory_bytes()
