@@ -233,6 +233,10 @@ def test_text_from_models_and_prompts_stays_text(page, server):
 
 def test_keyboard_alone(page, server):
     open_panel(page, f"{server}/?item=ocean&tau=0.5&gamma=5")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    outline = page.evaluate("[document.activeElement.innerText, getComputedStyle(document.activeElement).outlineStyle]")
+    assert outline == ["Thresholds", "solid"]
     slider = page.locator(".slider")
     slider.focus()
     for key, tau in [("ArrowRight", 0.51), ("ArrowLeft", 0.5), ("End", 1), ("Home", 0)]:

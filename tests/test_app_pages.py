@@ -214,6 +214,9 @@ def test_report_holds_no_markup_from_models():
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "A title &lt;b&gt;" in page
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
+    trace = shown_sample().trace(0.4, 5)
+    saved = len(trace.run.output_ids) - len(trace.rounds["round"])
+    assert f"<td>target passes saved</td><td>{saved}</td>" in page  # a count has no decimals
 
 
 @pytest.mark.parametrize(

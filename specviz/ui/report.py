@@ -2,6 +2,8 @@
 
 from html import escape
 
+import numpy as np
+
 from specviz.analysis import metrics, predict
 from specviz.ui.charts import trace_figures
 from specviz.ui.shown import Shown
@@ -14,7 +16,7 @@ h1 { font-weight: 500; font-size: 26px; margin: 0 0 4px; } .soft { color: #65625
 .text { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 18px; line-height: 1.9; margin: 28px 0; }
 .accepted { border-bottom: 2px solid #009e73; } .correction { border-bottom: 2px dotted #8d6000; color: #8d6000; }
 .bonus { border-bottom: 3px double #00629c; color: #00629c; }
-table { border-collapse: collapse; } td { padding: 3px 28px 3px 0; border-top: 1px solid #e3dfd8; }
+table { border-collapse: collapse; margin-bottom: 36px; } td { padding: 3px 28px 3px 0; border-top: 1px solid #e3dfd8; }
 td:last-child { text-align: right; padding-right: 0; }
 """
 
@@ -22,7 +24,10 @@ td:last-child { text-align: right; padding-right: 0; }
 def html_report(shown: Shown, tau: float, max_draft: int) -> str:
     """Text, numbers and figures of one setting. Text from models and prompts is escaped."""
     trace = shown.trace(tau, max_draft)
-    numbers = {name.replace("_", " "): f"{float(value):.3f}" for name, value in vars(metrics(trace)).items()}
+    numbers = {
+        name.replace("_", " "): f"{value:d}" if isinstance(value, np.integer) else f"{value:.3f}"
+        for name, value in vars(metrics(trace)).items()
+    }
     if shown.cost is not None:
         numbers = {"speedup (modelled)": f"{float(predict(trace, shown.cost, outside='clamp').speedup):.3f}", **numbers}
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in numbers.items())
