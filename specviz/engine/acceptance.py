@@ -133,7 +133,7 @@ class FixedNoiseRule(PenalisedGreedyRule):
         shared: bool,
     ):
         super().__init__(target, draft)
-        self._head_tokens = None if draft_head is None else draft_head.token_ids
+        self._head = draft_head
         self._vocabulary, self._seed, self._shared = vocabulary, seed, shared
         self._noise_at = lru_cache(NOISE_KEPT)(self._make_noise)  # a draft step and the target's pass want the same
 
@@ -142,7 +142,7 @@ class FixedNoiseRule(PenalisedGreedyRule):
         statistics = distribution_statistics(processed)
         if self._shared:
             noise = self._noise(contexts, logits.device)
-            noise = noise[:, : logits.shape[-1]] if self._head_tokens is None else noise[:, self._head_tokens]
+            noise = noise[:, : logits.shape[-1]] if self._head is None else self._head.by_row(noise)
             statistics[:, 0] = (processed + noise).argmax(-1)
         return statistics
 
@@ -205,8 +205,9 @@ class DrawnRule(PenalisedGreedyRule):
         p = self.target_distributions(target_logits(), contexts).softmax(-1)
         positions = torch.tensor([len(context) for context in contexts])
         statistics, q = self._drawn(logits, contexts, torch.zeros(len(contexts)))
-        rows = self._head.token_ids if self._head is not None else None
-        p_rows = pad(p, (0, max(0, q.shape[-1] - p.shape[-1])))[:, : q.shape[-1]] if rows is None else p[:, rows]
+        tokens = q.shape[-1] if self._head is None else self._head.vocabulary
+        p = pad(p, (0, max(0, tokens - p.shape[-1])))
+        p_rows = p[:, :tokens] if self._head is None else self._head.by_row(p)
         wrong = draw((q - p_rows).clip(0), uniform(self._seed, REJECTED_DRAW, positions))
         for at, token in enumerate(emitted):
             row = token if self._head is None else self._head.row_of(token)

@@ -39,6 +39,8 @@ class OutputHead:
     def __init__(self, model: PreTrainedModel):
         reduced = isinstance(model, DraftModel)
         self.token_ids: list[int] | None = model.head_token_ids.tolist() if reduced else None
+        # kept on the device: making it of the list takes longer than a draft step's statistics
+        self._token_index = None if self.token_ids is None else torch.tensor(self.token_ids, device=model.device)
         self._row_of = None if self.token_ids is None else {token: row for row, token in enumerate(self.token_ids)}
         outputs = model.get_output_embeddings()
         self.vocabulary = 1 + max(self.token_ids) if reduced else outputs.out_features  # token ids it can produce
@@ -62,8 +64,13 @@ class OutputHead:
         """Probabilities of rows (n, rows) as probabilities of token ids (n, vocabulary); what has no row has 0."""
         if self.token_ids is None:
             return probabilities
-        index = torch.tensor(self.token_ids, device=probabilities.device)
-        return probabilities.new_zeros(len(probabilities), self.vocabulary).index_copy_(1, index, probabilities)
+        return probabilities.new_zeros(len(probabilities), self.vocabulary).index_copy_(
+            1, self._token_index, probabilities
+        )
+
+    def by_row(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of token ids (n, V), V at least `vocabulary`, as values of rows (n, rows)."""
+        return values[:, : self.vocabulary] if self._token_index is None else values[:, self._token_index]
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits of `hidden` (n, d)."""
@@ -83,7 +90,7 @@ class OutputHead:
         """
         own = logits.float()
         if self.token_ids is not None:
-            own = own[:, self.token_ids]
+            own = self.by_row(own)
         ours = self(hidden)
         finite = torch.isfinite(own)
         if own.shape != ours.shape or not torch.allclose(own[finite], ours[finite], rtol=0.05, atol=0.25):

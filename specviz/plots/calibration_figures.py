@@ -103,7 +103,7 @@ def outcomes_figure(tokens: Judged, pair: PairInfo, threshold: float) -> go.Figu
         RECORDED,
         [describe_pair(pair), f"{len(tokens)} draft tokens"],
         "confidence",
-        "draft tokens, accepted above the line",
+        "draft tokens (accepted above)",
     )
     centres = (edges[:-1] + edges[1:]) / 2
     for name, counts, sign in (("accepted", right, 1), ("rejected", wrong, -1)):

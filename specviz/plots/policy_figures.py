@@ -118,7 +118,7 @@ def pairs_figure(result: Arena) -> go.Figure:
             values[place] = chance
             words[place[0]][place[1]] = "●" if sure else ""
     figure = new_figure(
-        "Is the difference more than the choice of prompts?",
+        "More than the choice of prompts?",
         MODELLED,
         [*_about(result), "p of a sign-flip test over prompts", "● stands after Holm's correction at 5 %"],
         "",
