@@ -24,6 +24,7 @@ NAN = float("nan")
 DRAFT_DRAW, ACCEPTANCE, OWN_TOKEN = 1, 2, 3  # streams of random numbers
 POSITION_NOISE, REJECTED_DRAW, BRANCH_DRAW = 4, 5, 6
 NOISE_KEPT = 32  # positions
+STEPS_AT_ONCE = 16  # of a round, whose random numbers are made together: each by itself takes as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +172,12 @@ class DrawnRule(PenalisedGreedyRule):
         super().__init__(target, draft)
         self._rule, self._head, self._seed = rule, draft_head, seed
         self._round = 0
+        self._numbers = lru_cache(2)(self._make_numbers)
         self._drafted: list[torch.Tensor] = []  # the draft's distributions of this round, (1, rows) each
 
     def draft(self, logits, contexts):
-        number = uniform(self._seed, DRAFT_DRAW, self._round, len(self._drafted))
-        statistics, probabilities = self._drawn(logits, contexts, number)
+        block, place = divmod(len(self._drafted), STEPS_AT_ONCE)
+        statistics, probabilities = self._drawn(logits, contexts, self._numbers(self._round, block)[0, place])
         self._drafted.append(probabilities)
         return statistics
 
@@ -186,13 +188,9 @@ class DrawnRule(PenalisedGreedyRule):
         if length and self._head is not None:
             q = self._head.by_token(q)
         p, q = of_one_size(p, q)
-        steps = torch.arange(length)
-        numbers = torch.cat(
-            (
-                uniform(self._seed, ACCEPTANCE, self._round, steps),
-                uniform(self._seed, OWN_TOKEN, self._round, torch.zeros(1, dtype=torch.int64)),
-            )
-        ).to(p.device)
+        blocks = [self._numbers(self._round, block) for block in range(1 + length // STEPS_AT_ONCE)]
+        decisions = torch.cat([block[1] for block in blocks])[:length]
+        numbers = torch.cat((decisions, blocks[0][2, :1])).to(p.device)
         tokens = torch.tensor([proposal], device=p.device, dtype=torch.int64)
         lengths = torch.tensor([length], device=p.device)
         accepted, own = torch.stack(judge_by_chance(self._rule, p[None], q[None], tokens, lengths, numbers[None]))[
@@ -218,6 +216,11 @@ class DrawnRule(PenalisedGreedyRule):
     def branch(self, logits, contexts, starts):
         places = torch.tensor([(start, len(context)) for start, context in zip(starts, contexts, strict=True)])
         return self._drawn(logits, contexts, uniform(self._seed, BRANCH_DRAW, places[:, 0], places[:, 1]))[0]
+
+    def _make_numbers(self, round_number: int, block: int) -> torch.Tensor:
+        """For draws, decisions and the target's own token (rows), at the steps of one block of a round (columns)."""
+        streams = torch.tensor([[DRAFT_DRAW], [ACCEPTANCE], [OWN_TOKEN]])
+        return uniform(self._seed, streams, round_number, block * STEPS_AT_ONCE + torch.arange(STEPS_AT_ONCE))
 
     def _drawn(self, logits, contexts, numbers) -> tuple[torch.Tensor, torch.Tensor]:
         """Statistics with a drawn row in front, and the distribution drawn from."""
@@ -248,7 +251,7 @@ def judge_by_chance(
         Lengths of the accepted runs and the target's own tokens, (B,) each.
     """
     n = proposal.shape[1]
-    chances = rule.accept(p[:, :n], q).gather(-1, proposal[..., None])[..., 0]
+    chances = rule.chance(p[:, :n], q, proposal)
     counts = torch.arange(n, device=p.device) < lengths[:, None]
     accepted = ((numbers[:, :n] < chances) & counts).long().cumprod(-1).sum(-1)
     own = _row(p, accepted)

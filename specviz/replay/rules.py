@@ -47,10 +47,18 @@ class AcceptanceRule:
     draft_takes: ClassVar[str] = OWN_DRAW
     fixed_output: ClassVar[bool] = False
     knob: ClassVar[str | None] = None  # name of the rule's one number, if it has one
+    elementwise: ClassVar[bool] = False  # whether a token's acceptance depends on that token's p and q alone
 
     def accept(self, p: Array, q: Array) -> Array:
         """Probability that each token stands if the draft took it, (..., V)."""
         raise NotImplementedError
+
+    def chance(self, p: Array, q: Array, tokens: Array) -> Array:
+        """Probability that each of `tokens` (...) stands if the draft took it, (...), without asking for all others
+        where the rule allows."""
+        if self.elementwise:
+            return self.accept(_take(p, tokens), _take(q, tokens))
+        return _take(self.accept(p, q), tokens)
 
     def after(self, p: Array, q: Array) -> Array:
         """Distribution of the target's own token after a rejection, (..., V), whichever token was rejected.
@@ -108,6 +116,7 @@ class Rejection(AcceptanceRule):
     name = "rejection"
     claim = LOSSLESS
     source = "Leviathan et al. 2023, Chen et al. 2023"
+    elementwise = True
 
     def accept(self, p, q):
         return (p / q.clip(TINY)).clip(0, 1)
@@ -177,6 +186,7 @@ class Lenient(AcceptanceRule):
     claim = LOSSY
     source = "Leviathan et al. 2023, lenience"
     knob = "lenience"
+    elementwise = True
 
     lenience: float = 0.5
 
@@ -316,6 +326,13 @@ def _one_hot(values: Array) -> Array:
         np.put_along_axis(found, best, 1, -1)
         return found
     return found.scatter(-1, best, 1)
+
+
+def _take(values: Array, tokens: Array) -> Array:
+    """The value of each token: (..., V) and (...) give (...)."""
+    if isinstance(values, np.ndarray):
+        return np.take_along_axis(values, tokens[..., None], -1)[..., 0]
+    return values.gather(-1, tokens[..., None])[..., 0]
 
 
 def _kth_largest(values: Array, k: int) -> Array:
