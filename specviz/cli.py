@@ -784,6 +784,9 @@ def _add_bench(commands) -> None:
     policies.add_argument("--pass-mode", default="fast")
 
     sampling = add("sampling", bench_sampling, 24, "coupled replay, expectations of rejection, cost of a round")
+    sampling.add_argument(
+        "--parts", nargs="+", choices=("replay", "expectation", "rounds"), help="which parts to run (default: all)"
+    )
     sampling.add_argument("--runs", type=int, default=400, help="real runs at each of five settings (default 400)")
 
     predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
@@ -924,7 +927,11 @@ def bench_sampling(options: argparse.Namespace) -> bool:
     from specviz.bench import sampling
 
     return sampling.run(
-        _prompt_ids(options), _bench_pair(options), max_new_tokens=options.max_new_tokens, runs=options.runs
+        _prompt_ids(options),
+        _bench_pair(options),
+        parts=options.parts or sampling.PARTS,
+        max_new_tokens=options.max_new_tokens,
+        runs=options.runs,
     )
 
 

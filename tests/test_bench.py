@@ -9,10 +9,11 @@ from specviz.bench import engine as bench_engine
 from specviz.bench import equality as bench_equality
 from specviz.bench import exact as bench_exact
 from specviz.bench import predict as bench_predict
+from specviz.bench import sampling as bench_sampling
 from specviz.bench import speedup as bench_speedup
 from specviz.bench.pair import BenchPair
 from specviz.engine.acceptance import GreedyRule
-from specviz.replay import replay
+from specviz.replay import replay, replay_expected
 
 PROMPTS = [[11, 7, 42, 99, 5], [5, 6, 7]]
 
@@ -81,3 +82,27 @@ def test_predict_lines_up_twelve_settings(pair, capsys):
     printed = capsys.readouterr().out
     assert sum(line.lstrip().startswith("0.") and "%" in line for line in printed.splitlines()) == 12
     assert "absolute error" in printed
+
+
+def test_sampled_traces_equal_their_replay_and_a_wrong_replay_does_not(pair, monkeypatch, capsys):
+    monkeypatch.setattr(bench_sampling, "TEMPERATURES", (0.7,))
+    monkeypatch.setattr(bench_sampling, "THRESHOLDS", (0.0, 0.4))
+    monkeypatch.setattr(bench_sampling, "DRAFT_LENGTHS", (3,))
+    assert bench_sampling.run(PROMPTS[:1], pair, parts=["replay"], max_new_tokens=12)
+    assert "one output for every setting: 2 of 2" in capsys.readouterr().out
+    monkeypatch.setattr(bench_sampling, "replay", lambda recording, policy, gamma: replay(recording, policy, gamma + 1))
+    assert not bench_sampling.run(PROMPTS[:1], pair, parts=["replay"], max_new_tokens=12)
+
+
+def test_expectations_are_those_of_real_runs_and_wrong_ones_are_not(pair, monkeypatch):
+    monkeypatch.setattr(bench_sampling, "EXPECTED_SETTINGS", ((0.0, 3),))
+    assert bench_sampling.run(PROMPTS[:1], pair, parts=["expectation"], runs=60)
+    monkeypatch.setattr(
+        bench_sampling, "replay_expected", lambda recording, policy, gamma: replay_expected(recording, policy, 1)
+    )
+    assert not bench_sampling.run(PROMPTS[:1], pair, parts=["expectation"], runs=60)
+
+
+def test_rounds_of_both_rules_are_timed(pair, capsys):
+    bench_sampling.run(PROMPTS[:1], pair, parts=["rounds"], repeats=1)
+    assert "ms greedy (n = " in capsys.readouterr().out
