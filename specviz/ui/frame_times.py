@@ -166,19 +166,31 @@ def drag(page, shares: list[float]) -> list[float]:
     return np.diff(moments).tolist()
 
 
-def release_to_charts(page, share: float) -> float:
-    """Move the handle to this share of the slider and let go; milliseconds until every chart is drawn anew."""
+def let_go(page, share: float, panel: str, watch: str) -> float:
+    """Move the handle to this share of the slider, start the script `watch` and let go; the threshold there."""
     box = page.locator(".slider").bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] / 2, middle)
     page.mouse.down()
     page.mouse.move(box["x"] + share * box["width"], middle, steps=5)
     page.evaluate(PAINTED)
-    tau = float(page.locator(".panel").get_attribute("data-tau"))
-    page.evaluate(WATCH_CHARTS)
+    tau = float(page.locator(f"{panel}[data-tau]").get_attribute("data-tau"))
+    page.evaluate(watch)
     page.mouse.up()
+    return tau
+
+
+def release_to_charts(page, share: float) -> float:
+    """Milliseconds from letting go of the handle at this share of the slider until every chart is drawn anew."""
+    tau = let_go(page, share, ".panel", WATCH_CHARTS)
     page.wait_for_function(CHARTS_QUIET, arg=[f"τ = {tau:.3f}", QUIET_MS], timeout=PATIENCE_MS)
     return page.evaluate(CHARTS_MS)
+
+
+def release_to_link(page, share: float) -> float:
+    """Milliseconds from letting go of the handle at this share of the slider until the page has followed: its link."""
+    tau = let_go(page, share, PRECISIONS, WATCH_RELEASE)
+    return page.evaluate(LINK_MS, f"{tau:.9g}")
 
 
 def change_gamma(page, gamma: int) -> float:
@@ -225,20 +237,6 @@ def measure(say: Callable[[str], None] = print) -> bool:
             _measure_precisions(browser, address, report)
             browser.close()
     return all(line.found <= line.allowed for line in lines)
-
-
-def release_to_link(page, share: float) -> float:
-    """Move the handle to this share of the slider and let go; milliseconds until the page has followed: its link."""
-    box = page.locator(".slider").bounding_box()
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] / 2, middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + share * box["width"], middle, steps=5)
-    page.evaluate(PAINTED)
-    tau = float(page.locator(f"{PRECISIONS}[data-tau]").get_attribute("data-tau"))
-    page.evaluate(WATCH_RELEASE)
-    page.mouse.up()
-    return page.evaluate(LINK_MS, f"{tau:.9g}")
 
 
 def _measure_precisions(browser, address: str, report: Callable[[Line], None]) -> None:
