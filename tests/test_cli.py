@@ -1,11 +1,13 @@
 """The command line on a small pair saved to disk: what it prints and writes, and a sentence for every wrong input."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 import tiny_models
 
 from specviz import cli
-from specviz.trace import read_recordings, read_trace_csv, used_tokens
+from specviz.trace import read_recordings, read_trace_csv, used_tokens, write_recordings
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +72,15 @@ def test_record_then_sweep(pair, tmp_path, capsys):
     status, printed, _ = run(["sweep", str(out), "--csv", str(tmp_path / "sweep.csv")], capsys)
     assert status == 0 and "Best here" in printed
     assert len(pd.read_csv(tmp_path / "sweep.csv")) > 16
-    status, printed, _ = run(["sweep", str(out), str(out)], capsys)
-    assert status == 0 and "Best here" in printed
+
+    parts = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+    for part, recording in zip(parts, recordings.recordings, strict=True):
+        write_recordings(replace(recordings, recordings=[recording]), part)
+    status, pooled, _ = run(["sweep", *map(str, parts), "--csv", str(tmp_path / "pooled.csv")], capsys)
+    assert status == 0 and "Best here" in pooled
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "pooled.csv"), pd.read_csv(tmp_path / "sweep.csv"))
+    status, _, complaint = run(["sweep", str(out), str(out)], capsys)
+    assert status == 2 and "given twice" in " ".join(complaint.split())
 
     other = tmp_path / "other.parquet"
     run(["record", "--prompts", str(prompts), "--out", str(other), *pair, "-n", "16"], capsys)
