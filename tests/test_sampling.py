@@ -171,8 +171,7 @@ def test_a_draft_of_reduced_vocabulary_samples_and_replays(tmp_path):
     head = engine.draft_runner.head
     kept = sorted(set(range(0, 280, 2)) | {7, 99})
     original = type(head).__call__
-    head.token_ids = kept
-    head._row_of = {token: row for row, token in enumerate(kept)}
+    head._cover(torch.tensor(kept))
     head.__class__ = type("Reduced", (type(head),), {"__call__": lambda self, hidden: original(self, hidden)[:, kept]})
     for rule in (Coupled(), Rejection(), Lenient(0.5)):
         trace = engine.trace(PROMPT, Settings(FixedLength(), 4, 24, Sampling(1.0), rule, 2))

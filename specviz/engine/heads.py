@@ -38,10 +38,11 @@ class OutputHead:
 
     def __init__(self, model: PreTrainedModel):
         reduced = isinstance(model, DraftModel)
-        self.token_ids: list[int] | None = model.head_token_ids.tolist() if reduced else None
-        # kept on the device: making it of the list takes longer than a draft step's statistics
-        self._token_index = None if self.token_ids is None else torch.tensor(self.token_ids, device=model.device)
-        self._row_of = None if self.token_ids is None else {token: row for row, token in enumerate(self.token_ids)}
+        self.token_ids: list[int] | None = None
+        self._token_index: torch.Tensor | None = None
+        self._row_of: dict[int, int] | None = None
+        if reduced:
+            self._cover(model.head_token_ids)
         outputs = model.get_output_embeddings()
         self.vocabulary = 1 + max(self.token_ids) if reduced else outputs.out_features  # token ids it can produce
         linears = [model.lm_head.connector, model.lm_head.rows] if reduced else [outputs]
@@ -51,6 +52,12 @@ class OutputHead:
             self._projections = linears
         self._precise = self._projections is not linears  # fp32 throughout
         self._softcap = getattr(model.config, "final_logit_softcapping", None)
+
+    def _cover(self, token_ids: torch.Tensor) -> None:
+        """Rows stand for these token ids. The tensor is kept: made of the list it takes longer than a draft step's
+        statistics."""
+        self.token_ids, self._token_index = token_ids.tolist(), token_ids
+        self._row_of = {token: row for row, token in enumerate(self.token_ids)}
 
     def token_of(self, row: int) -> int:
         """The token id of a row of the logits; -1 stays -1."""
