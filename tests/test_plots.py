@@ -140,17 +140,17 @@ def test_confidence_lanes_hold_every_draft_step_once(trace):
     drafted = trace.steps["source"] == "draft"
     by_name = {lane.name.split(" ", 1)[1].split(":")[0]: lane for lane in figure.data}
     places = {name: np.asarray(lane.x, np.float64) for name, lane in by_name.items()}
-    # A dash is four corners, all with the details of their step; gaps stand between combs of dashes.
-    discarded, corners = by_name["discarded"], ~np.isnan(places["discarded"])
-    details = np.asarray(discarded.customdata)[corners].reshape(-1, 4, 3)
-    assert (details == details[:, :1]).all()
-    order = np.lexsort((details[:, 0, 1], details[:, 0, 2]))
-    middles = places["discarded"][corners].reshape(-1, 4).mean(axis=1)
-    np.testing.assert_allclose(middles, details[:, 0, 0], atol=1e-6)
-    places["discarded"] = details[order, 0, 0]
-    found = np.concatenate(list(places.values()))
+    # The discarded are a histogram, four corners a bin, all with the bin's edges and count.
+    bins = np.asarray(by_name["discarded"].customdata).reshape(-1, 4, 3)
+    assert (bins == bins[:, :1]).all()
+    discarded = trace.steps["confidence"][trace.steps["status"] == "discarded"]
+    assert len(discarded)
+    for low, high, count in bins[:, 0]:
+        assert count == ((discarded >= low) & ((discarded < high) | (high == 1))).sum()
+    del places["discarded"]
+    found = np.concatenate([*places.values(), discarded])
     np.testing.assert_array_equal(np.sort(found), np.sort(trace.steps["confidence"][drafted].astype(np.float64)))
-    for status in ("accepted", "rejected", "discarded"):
+    for status in ("accepted", "rejected"):
         expected = trace.steps["confidence"][trace.steps["status"] == status]
         np.testing.assert_array_equal(places[status].astype(np.float32), expected)
     withheld = trace.steps["status"] == "withheld"

@@ -13,6 +13,7 @@ from specviz.plots.style import (
     PATTERNS,
     STATUSES,
     TARGET,
+    StatusLook,
     colour_with_alpha,
     describe_pair,
     new_figure,
@@ -22,7 +23,8 @@ from specviz.trace import PairInfo, Trace
 
 OUTCOMES = ("accepted", "rejected", "discarded", "rightly withheld", "wrongly withheld", "withheld, untested")
 CORNERS = 4  # of a rectangle
-DASH = (0.0175, 0.034)  # a discarded step's mark, in units of the axes: 7 pixels by 1.2 in a page's column
+LANE = 0.6  # of the distance between lanes that an outcome takes up
+BINS = 50  # of confidences
 BAR_WIDTH = 0.85  # rounds
 MOST_MILLISECONDS = 2000  # of a whole run; a longer one is read in seconds
 FOOT = -0.5  # tokens: bars stand on a line below the axis, out of sight
@@ -123,7 +125,8 @@ def run_lengths_figure(trace: Trace) -> go.Figure:
 
 
 def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -> go.Figure:
-    """Every draft step by its confidence and what became of it, a lane an outcome.
+    """Every draft step by its confidence and what became of it, a lane an outcome; the discarded ones, of which long
+    drafts have thousands, as a histogram.
 
     Args:
         texts: the text of a token id, for hovering; shown as plain text.
@@ -133,33 +136,31 @@ def confidence_figure(trace: Trace, texts: Callable[[int], str] | None = None) -
     steps = trace.steps
     outcomes = _outcomes(steps)
     # Scatter within a lane by a fixed irrational step, so that points do not hide each other.
-    jitter = np.float32((np.arange(len(outcomes)) * 0.6180339887 % 1 - 0.5) * 0.6)
+    jitter = np.float32((np.arange(len(outcomes)) * 0.6180339887 % 1 - 0.5) * LANE)
     for lane, name in enumerate(reversed(OUTCOMES)):
         rows = np.flatnonzero(outcomes == name)
         look = STATUSES["withheld" if "withheld" in name else name]
+        if name == "discarded":
+            _add_histogram(figure, steps["confidence"][rows], lane, look, f"{look.glyph} {name}: {len(rows)}")
+            continue
         tokens = steps["token"][rows].tolist()
         known = {token: plain(repr(texts(token))) if texts else f"token {token}" for token in set(tokens)}
         x, y = steps["confidence"][rows], lane + jitter[rows]
         text = np.array([known[token] for token in tokens], str)
         details = np.stack([steps[name][rows].astype(np.float32) for name in ("confidence", "position", "round")], -1)
-        if name == "discarded":  # of a long draft there are thousands, so the dashes are drawn at once
-            x, y, of = _dashes(x, y)
-            text, details = text[of], details[of]
-            drawing = {"mode": "none", "fill": "toself", "fillcolor": look.colour, "opacity": 0.8, "hoveron": "points"}
-        else:
-            marker = {
-                "color": look.colour,
-                "symbol": "star-diamond-open" if name == "wrongly withheld" else look.symbol,
-                "size": 7,
-                "opacity": 0.8,
-                "line": {"color": look.colour, "width": 1.2},
-            }
-            drawing = {"mode": "markers", "marker": marker}
+        marker = {
+            "color": look.colour,
+            "symbol": "star-diamond-open" if name == "wrongly withheld" else look.symbol,
+            "size": 7,
+            "opacity": 0.8,
+            "line": {"color": look.colour, "width": 1.2},
+        }
         figure.add_scatter(
             x=x,
             y=y,
             name=f"{look.glyph} {name}: {len(rows)}",
-            **drawing,
+            mode="markers",
+            marker=marker,
             text=text,
             customdata=details,
             hovertemplate="%{text}<br>confidence %{customdata[0]:.3f}<br>position %{customdata[1]}, "
@@ -235,20 +236,24 @@ def _teeth(left, right, bottom, top) -> tuple[np.ndarray, np.ndarray]:
     return x.ravel(), y.ravel()
 
 
-def _dashes(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Level dashes of the size DASH around points, as combs with a gap between one and the next.
-
-    Returns:
-        x, y, and of which point each corner is.
-    """
-    wide, high = DASH
-    row = np.round(y / (high / 2))  # points that a comb can hold, on a grid finer than the eye's
-    order = np.lexsort((x, row))
-    bottom = row[order] * (high / 2) - high / 2
-    corners_x, corners_y = _teeth(x[order] - wide / 2, x[order] + wide / 2, bottom, bottom + high)
-    gaps = (np.flatnonzero(np.diff(bottom)) + 1) * CORNERS
-    of = np.insert(np.repeat(order, CORNERS), gaps, 0)
-    return np.insert(corners_x, gaps, np.nan), np.insert(corners_y, gaps, np.nan), of
+def _add_histogram(figure: go.Figure, confidences: np.ndarray, lane: int, look: StatusLook, name: str) -> None:
+    """How often each confidence occurred, as one outline that fills the lane where it is highest."""
+    counts, edges = np.histogram(confidences, BINS, (0, 1))
+    low, high = edges[:-1], edges[1:]
+    x, y = _teeth(low, high, lane - LANE / 2, lane - LANE / 2 + LANE * counts / max(1, counts.max()))
+    figure.add_scatter(
+        x=x,
+        y=y,
+        name=name,
+        mode="none",
+        fill="toself",
+        fillcolor=look.colour,
+        hoveron="points",
+        customdata=np.repeat(np.column_stack([low, high, counts]), CORNERS, axis=0),
+        hovertemplate="%{customdata[2]} discarded at confidence<br>%{customdata[0]:.3f} to %{customdata[1]:.3f}"
+        "<extra></extra>",
+        showlegend=False,
+    )
 
 
 def _outcomes(steps) -> np.ndarray:
