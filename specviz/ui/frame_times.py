@@ -40,7 +40,7 @@ PRECISIONS = ".precisions"  # the panel with several combinations of precisions
 
 # The bars, in milliseconds.
 FRAME_95, FRAME_LONGEST = 33.5, 100  # two frames of a 60 Hz screen are 33.3, and moments have a grain of 0.1
-FIRST_PANEL, CHARTS, GAMMA_CHANGE = 3000, 700, 700
+FIRST_PANEL, CHARTS, GAMMA_CHANGE = 3000, 700, 150
 
 RECORD_FRAMES = """() => {
   window.frames_seen = [];
@@ -239,16 +239,20 @@ def measure(say: Callable[[str], None] = print) -> bool:
     return all(line.found <= line.allowed for line in lines)
 
 
+def _measure_drag(page, what: str, report: Callable[[Line], None]) -> None:
+    frames = drag(page, THERE + THERE[::-1])
+    settle(page)
+    words = f"drag, {what}: {len(frames)} frames"
+    report(Line(f"{words}, 95th percentile", percentile_95(frames), FRAME_95))
+    report(Line(f"{words}, longest", max(frames), FRAME_LONGEST))
+
+
 def _measure_precisions(browser, address: str, report: Callable[[Line], None]) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": 1000})
     open_panel(page, f"{address}/precision", GAMMAS[0], PRECISIONS)
     settle(page)
     number = page.locator(f"{PRECISIONS} tbody tr").count()
-    frames = drag(page, THERE + THERE[::-1])
-    settle(page)
-    words = f"drag, {number} combinations: {len(frames)} frames"
-    report(Line(f"{words}, 95th percentile", percentile_95(frames), FRAME_95))
-    report(Line(f"{words}, longest", max(frames), FRAME_LONGEST))
+    _measure_drag(page, f"{number} combinations", report)
     followed = []
     for share in np.linspace(0.05, 0.95, REPEATS):
         followed.append(release_to_link(page, float(share)))
@@ -279,11 +283,7 @@ def _measure_page(browser, address: str, report: Callable[[Line], None]) -> None
         for reading in READINGS:
             choose_reading(page, reading)
             page.wait_for_timeout(300)
-            frames = drag(page, THERE + THERE[::-1])
-            settle(page)
-            words = f"drag, γ = {gamma}, {reading}: {len(frames)} frames"
-            report(Line(f"{words}, 95th percentile", percentile_95(frames), FRAME_95))
-            report(Line(f"{words}, longest", max(frames), FRAME_LONGEST))
+            _measure_drag(page, f"γ = {gamma}, {reading}", report)
         choose_reading(page, READINGS[0])
         drawn = []
         for share in np.linspace(0.05, 0.95, REPEATS):
