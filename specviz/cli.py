@@ -94,7 +94,7 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--compile",
         action="store_true",
-        help="compile the passes first (about a minute; invariant only)",
+        help="compile the passes first (minutes)",
     )
 
 
@@ -760,7 +760,7 @@ def _add_bench(commands) -> None:
 
     speedup = add("speedup", bench_speedup, 48, "the best fixed setting, really run, by category of prompt")
     speedup.add_argument("--pass-mode", default="fast")
-    speedup.add_argument("--compile", action="store_true", help="compile the passes first (pass mode invariant)")
+    speedup.add_argument("--compile", action="store_true", help="compile the passes first")
     speedup.add_argument(
         "--longest-draft",
         type=int,

@@ -173,10 +173,9 @@ class _Bench:
             round_overhead=overhead,
         )
 
-    @staticmethod
-    def _begun(runner: ModelRunner, context: int) -> ModelRunner:
+    def _begun(self, runner: ModelRunner, context: int) -> ModelRunner:
         fork = runner.fork(runner.width)
-        fork.begin(context + DRAFT_WIDTH)
+        fork.begin(context + max(DRAFT_WIDTH, 0 if runner.width else self._widths[-1]))
         return fork
 
     def prefill(self, progress: Callable[[str, float], None]) -> None:

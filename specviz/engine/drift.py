@@ -78,7 +78,7 @@ def distributions_along(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield (p, q), both (rows, V) after `sampling`, for one stretch of output positions after the other."""
     rule = engine.rule_at_work(Settings(sampling=sampling))
-    target, draft = engine.target_runner.fork(None), engine.scoring_draft
+    target, draft = engine.target_runner.fork(None, eager=True), engine.scoring_draft
     for runner in (target, draft):
         runner.begin(len(prompt_ids) + len(output))
         runner.prefill(prompt_ids[:-1])

@@ -11,12 +11,15 @@ import torch._inductor.config
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, StaticLayer
 
+from specviz.engine.grouped_attention import NAME as GROUPED_ATTENTION
+from specviz.engine.grouped_attention import use_grouped_attention
 from specviz.engine.heads import OutputHead
 from specviz.engine.packed_linear import PackedLinear, pack_linear_layers
 from specviz.errors import SpecVizError
 
 SMALLEST_CAPACITY = 256  # static caches hold this many tokens or twice as many or ..., so that few shapes are compiled
-MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for three passes of each pair
+FEWEST_COMPILED_ROWS = 2  # a lone row would need a graph of its own
+MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for the two models of each pair
 
 
 class FixedLengthLayer(StaticLayer):
@@ -41,7 +44,8 @@ class ModelRunner:
     With `width=None` a pass is as wide as the tokens it is given (pass mode `fast`) and the cache grows with the text.
     With a `width`, every pass after the prefill has exactly that many rows (pass mode `invariant`): missing rows are
     padding whose cache entries are rolled back, over a static cache of fixed length, so that a row's result
-    does not depend on how the text was cut into passes.
+    does not depend on how the text was cut into passes. Compiled passes always have a static cache; one graph serves
+    every width, from `FEWEST_COMPILED_ROWS` on.
 
     Every layer keeps the whole text, sliding-window layers too (their window is a matter of the mask), so rolling back
     is exact at and across the window's edge.
@@ -49,7 +53,7 @@ class ModelRunner:
     Args:
         model: a causal language model in evaluation mode. On a CPU its linear layers are repacked in place.
         width: rows of every pass, or None.
-        compiled: run passes through `torch.compile`. Needs a `width`.
+        compiled: run passes through `torch.compile`.
         max_context: most positions the model knows.
     """
 
@@ -61,9 +65,7 @@ class ModelRunner:
         max_context: int,
         compiled: bool = False,
     ):
-        if compiled and width is None:
-            raise ValueError("only passes of one width are compiled")
-        self.model, self.width, self.max_context = model, width, max_context
+        self.model, self.width, self.max_context, self.compiled = model, width, max_context, compiled
         self.device = model.device
         self.head = OutputHead(model)
         self.length = 0  # tokens in the cache
@@ -71,13 +73,14 @@ class ModelRunner:
         self._body = model.base_model
         # a pair's embeddings may be padded to different sizes; an id that only the other model has is read as the last
         self._last_id = model.get_input_embeddings().num_embeddings - 1
+        use_grouped_attention(self._body)
         if not compiled:  # inductor packs frozen weights itself
             pack_linear_layers(self._body)
         elif any(isinstance(module, PackedLinear) for module in self._body.modules()):
             raise SpecVizError("These models were made ready for eager passes; load them again to compile them.")
         parameters = inspect.signature(self._body.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"  # transformers before 5.20
-        self._pass = compile_pass(self._forward_body, self.device) if compiled else self._forward_body
+        self._graph = compile_pass(self._forward_body, self.device) if compiled else None
         self._check_head()
 
     @torch.inference_mode()
@@ -87,21 +90,31 @@ class ModelRunner:
         hidden = self._body(input_ids=ids, use_cache=False).last_hidden_state
         self.head.check_against(self.model, hidden[0], output.logits[0])
 
-    def fork(self, width: int | None) -> ModelRunner:
-        """Another text for the same model, in passes of `width`: all shared but the cache. Call `begin` next."""
+    def fork(self, width: int | None, *, eager: bool = False) -> ModelRunner:
+        """Another text for the same model, in passes of `width`: all shared but the cache. Call `begin` next.
+
+        Args:
+            eager: do not compile its passes, which then may attend in a tree.
+        """
         other = copy.copy(self)
         other.width, other.length, other._cache = width, 0, None
+        other.compiled = self.compiled and not eager
         return other
+
+    @property
+    def _cache_grows(self) -> bool:
+        return self.width is None and not self.compiled
 
     @torch.inference_mode()
     def begin(self, max_length: int) -> None:
         """Forget the text and make room for one of up to `max_length` tokens."""
         self.length = 0
-        if self.width is None:
+        if self._cache_grows:
             self._cache = DynamicCache()  # without the config, so that every layer keeps the whole text
             return
         # decided by this generation alone: what ran before it must not change its passes
-        capacity = max(SMALLEST_CAPACITY, 2 ** math.ceil(math.log2(max_length + self.width)))
+        padding = self.width or FEWEST_COMPILED_ROWS
+        capacity = max(SMALLEST_CAPACITY, 2 ** math.ceil(math.log2(max_length + padding)))
         if self._cache is not None and self._cache.layers[0].max_cache_len == capacity:
             self._cache.reset()  # the same memory again: a captured CUDA graph stays valid
         else:
@@ -123,12 +136,11 @@ class ModelRunner:
 
         In pass mode `invariant` n may not exceed the width.
         """
-        if self.width is None:
-            return self._run(tokens, self._pass)
-        padding = self.width - len(tokens)
-        if padding < 0:
+        if self.width is not None and len(tokens) > self.width:
             raise ValueError(f"{len(tokens)} tokens do not fit a pass of width {self.width}")
-        hidden = self._run(tokens + [tokens[-1]] * padding, self._pass)
+        rows = self.width or max(len(tokens), FEWEST_COMPILED_ROWS if self.compiled else 1)
+        padding = rows - len(tokens)
+        hidden = self._run(tokens + [tokens[-1]] * padding, self._graph if self.compiled else self._forward_body)
         self.rollback(padding)
         return hidden[: len(tokens)]
 
@@ -137,7 +149,7 @@ class ModelRunner:
         """Whether `forward_tree` works: growing cache, a mask for all layers alike, and attention that obeys it."""
         config = self.model.config.get_text_config(decoder=True)
         windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-        return self.width is None and not windowed and config._attn_implementation == "sdpa"
+        return self._cache_grows and not windowed and config._attn_implementation in ("sdpa", GROUPED_ATTENTION)
 
     @torch.inference_mode()
     def forward_tree(self, tokens: list[int], positions: list[int], sees: torch.Tensor) -> torch.Tensor:
@@ -184,22 +196,29 @@ class ModelRunner:
 
 
 def compile_pass(forward, device: torch.device):
-    """`forward` as one compiled graph: inductor with frozen weights on the CPU, captured as a CUDA graph on a GPU.
+    """`forward` as one compiled graph for passes of any width from two rows on: inductor with frozen weights on the
+    CPU, captured as a CUDA graph (one a width) on a GPU.
 
     The weights become constants of the graph, so on a CPU they are repacked for its matrix kernels. Needs a C++
     compiler there. The first pass over a cache of each size compiles, in every process anew but for the C++ kernels
-    that inductor keeps on disk (93 s for the three passes of the built-in pair on two threads).
+    that inductor keeps on disk. A width that the graph leaves open is also the faster one in fp32: with a known
+    number of rows inductor packs for MKL, whose products of a few rows take up to twice as long as oneDNN's.
     """
     if device.type == "cuda":
         graph = torch.compile(forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
+    else:
+        # For the whole process, because tracing looks at it before the options of one compilation apply; it concerns
+        # only what is compiled without gradients.
+        torch._inductor.config.freezing = True
+        torch._dynamo.config.recompile_limit = MOST_GRAPHS
+        graph = torch.compile(forward, fullgraph=True, dynamic=False)
 
-        def replay_graph(*arguments):
-            torch.compiler.cudagraph_mark_step_begin()
-            return graph(*arguments).clone()  # the graph's own output is overwritten by its next replay
+    def run(ids: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
+        for rows in (ids, positions):
+            torch._dynamo.mark_dynamic(rows, 1)
+        if device.type != "cuda":
+            return graph(ids, positions, cache)
+        torch.compiler.cudagraph_mark_step_begin()
+        return graph(ids, positions, cache).clone()  # the graph's own output is overwritten by its next replay
 
-        return replay_graph
-    # For the whole process, because tracing looks at it before the options of one compilation apply; it concerns only
-    # what is compiled without gradients.
-    torch._inductor.config.freezing = True
-    torch._dynamo.config.recompile_limit = MOST_GRAPHS
-    return torch.compile(forward, fullgraph=True, dynamic=False)
+    return run
