@@ -36,7 +36,7 @@ def panel(shown: Shown) -> None:
         recording=shown.packed_recording(),
         rounds=shown.packed_rounds(max_draft),
         tau=first,
-        longest_draft=shown.longest_draft,
+        draft_lengths=shown.draft_lengths,
         about=shown.about(),
         measured=measured_marks(shown, max_draft),
         tells_when_drawn=True,
@@ -47,6 +47,7 @@ def panel(shown: Shown) -> None:
     st.subheader(f"The same run, at τ = {tau:.3f} and γ = {charted}")
     if drawn is not None:
         trace_charts(shown, tau, charted)
+        shown.pack_ahead()
 
 
 def gallery() -> Shown | None:

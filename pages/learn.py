@@ -27,7 +27,7 @@ def figure(step: int, name: str, parts: tuple[str, ...], tau: float, max_draft: 
         recording=shown.packed_recording(),
         rounds=shown.packed_rounds(chosen),
         tau=tau,
-        longest_draft=shown.longest_draft,
+        draft_lengths=shown.draft_lengths,
         about=shown.about(),
         parts=parts,
         ghosts=ghosts,

@@ -151,6 +151,19 @@ def shown_sample():
     return Shown("s", "A title <b>", sample_recording(48), sample_cost(), TOKENS)
 
 
+def test_draft_lengths_on_offer_are_packed_ahead_of_the_choice(monkeypatch):
+    shown, expected = shown_sample(), shown_sample()
+    assert shown.draft_lengths == [1, 2, 3, 4, 5, 6, 7, 8]  # the cost model covers no more
+    shown.pack_ahead()
+    for packing in shown._ahead.values():
+        packing.result(60)
+    expected = {length: expected.packed_rounds(length) for length in expected.draft_lengths}
+    monkeypatch.delattr("specviz.ui.shown.pack_rounds")  # from now on it would be missed
+    assert {length: shown.packed_rounds(length) for length in shown.draft_lengths} == expected
+    with pytest.raises(NameError):
+        shown.packed_rounds(9)
+
+
 def test_downloaded_csv_is_the_trace_of_the_replay(tmp_path):
     packed = library.trace_as_zip(shown_sample(), 0.4, 5)
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "trace")

@@ -85,7 +85,6 @@ def pack_recording(recording: Recording, texts: Callable[[int], str]) -> dict:
             "right": np.histogram(recording.draft_confidence[right], edges)[0].tolist(),
             "wrong": np.histogram(recording.draft_confidence[~right], edges)[0].tolist(),
         },
-        "longestDraft": recording.max_draft,
     }
 
 

@@ -1,6 +1,7 @@
 """One recording on screen, with everything the pages ask of it, worked out once."""
 
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from specviz.analysis import CostModel
@@ -12,6 +13,9 @@ from specviz.trace import Recording, Trace
 from specviz.ui.panel_data import pack_recording, pack_rounds
 from specviz.ui.requests import PairChoice
 from specviz.ui.token_texts import display_from
+
+DRAFT_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)  # that a reader may choose, up to what is recorded
+_packer = ThreadPoolExecutor(1, thread_name_prefix="pack-ahead")
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Shown:
     tokens: dict[int, bytes]
     pair: PairChoice | None = None  # how to load the pair again, if that is known
     _packed: dict = field(default_factory=dict)
+    _ahead: dict[int, Future] = field(default_factory=dict)
 
     @property
     def longest_draft(self) -> int:
@@ -35,6 +40,12 @@ class Shown:
         if self.cost is None:
             return self.recording.max_draft
         return min(self.recording.max_draft, self.cost.mode(self.recording.settings.get("pass_mode")).longest_draft)
+
+    @property
+    def draft_lengths(self) -> list[int]:
+        """The draft lengths on offer, the longest that can be replayed among them."""
+        longest = self.longest_draft
+        return [length for length in DRAFT_LENGTHS if length < longest] + [longest]
 
     def packed_recording(self) -> str:
         """`pack_recording` as JSON text."""
@@ -47,6 +58,13 @@ class Shown:
         if max_draft not in self._packed:
             self._packed[max_draft] = json.dumps(pack_rounds(self.recording, max_draft, self.cost))
         return self._packed[max_draft]
+
+    def pack_ahead(self) -> None:
+        """Pack the rounds of every draft length on offer in the background, so that choosing one is answered at once:
+        packing takes most of the time that a reader would wait."""
+        for max_draft in self.draft_lengths:
+            if max_draft not in self._packed and max_draft not in self._ahead:
+                self._ahead[max_draft] = _packer.submit(self.packed_rounds, max_draft)
 
     def trace(self, tau: float, max_draft: int) -> Trace:
         return replay(self.recording, ConfidenceThreshold(tau), max_draft)

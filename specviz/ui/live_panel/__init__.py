@@ -60,7 +60,7 @@ def live_panel(
     recording: str,
     rounds: str,
     tau: float,
-    longest_draft: int,
+    draft_lengths: Sequence[int],
     about: str,
     measured: Sequence[dict] = (),
     parts: Sequence[str] = (),
@@ -76,7 +76,7 @@ def live_panel(
         rounds: from `pack_rounds`, likewise.
         tau: the threshold to begin with; later the panel keeps its own, also from one item to the next. Give
             the same value in every run: whatever differs is sent and drawn again.
-        longest_draft: the longest draft length on offer.
+        draft_lengths: those on offer, rising.
         about: one or two sentences: where recording and times come from.
         measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
         parts: which of PARTS to show; all if none is named.
@@ -90,7 +90,7 @@ def live_panel(
             "tau": tau,
             "recording": recording,
             "rounds": rounds,
-            "longestDraft": longest_draft,
+            "draftLengths": list(draft_lengths),
             "about": about,
             "measured": list(measured),
             "parts": list(parts),

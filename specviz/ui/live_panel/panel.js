@@ -1,6 +1,5 @@
 // The panel: keeps the threshold, and once a frame shows everything at it.
 
-const DRAFT_LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
 const SETTLE_MS = 350; // after the last key, or the first picture
 
 class Panel {
@@ -94,8 +93,7 @@ class Panel {
 
   buildGammas() {
     const group = this.find(".gammas");
-    const longest = this.data.longestDraft;
-    const lengths = DRAFT_LENGTHS.filter((length) => length < longest).concat(longest);
+    const lengths = [...this.data.draftLengths];
     const shown = this.lookup.rounds.maxDraft;
     if (!lengths.includes(shown)) lengths.push(shown);
     lengths.sort((a, b) => a - b);
