@@ -47,7 +47,7 @@ def panel(shown: Shown) -> None:
     st.subheader(f"The same run, at τ = {tau:.3f} and γ = {charted}")
     if drawn is not None:
         trace_charts(shown, tau, charted)
-        shown.pack_ahead()
+        shown.pack_ahead(max_draft)
 
 
 def gallery() -> Shown | None:

@@ -154,7 +154,8 @@ def shown_sample():
 def test_draft_lengths_on_offer_are_packed_ahead_of_the_choice(monkeypatch):
     shown, expected = shown_sample(), shown_sample()
     assert shown.draft_lengths == [1, 2, 3, 4, 5, 6, 7, 8]  # the cost model covers no more
-    shown.pack_ahead()
+    shown.pack_ahead(5)
+    assert list(shown._ahead)[:3] == [5, 4, 6]
     for packing in shown._ahead.values():
         packing.result(60)
     expected = {length: expected.packed_rounds(length) for length in expected.draft_lengths}

@@ -32,10 +32,11 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
     policy.begin(rounds.prompt)
     start = 0
     while start < len(output):
-        turn = rounds.play(start, policy)
+        distances: list[float] = []
+        turn = rounds.play(start, policy, distances)
         builder.add_round(
             drafted=turn.drafted,
-            distances=turn.distances,
+            distances=distances,
             withheld=turn.withheld,
             stop_reason=turn.stop_reason,
             accepted=turn.accepted,
@@ -72,7 +73,6 @@ class Turn(NamedTuple):
     """One round's draft phase and verification."""
 
     drafted: Sequence[StepStats]
-    distances: list[float]  # of the policy's decision on each step
     withheld: int  # steps at the end whose tokens are not proposed
     stop_reason: str
     accepted: int
@@ -121,13 +121,12 @@ class Rounds:
             if self._main[position][0] == self.output[position]:
                 self.right_run[position] = self.right_run[position + 1] + 1
 
-    def play(self, start: int, policy: Policy) -> Turn:
-        """The round that begins when `start` output tokens are committed."""
-        distances: list[float] = []
+    def play(self, start: int, policy: Policy, distances: list[float] | None = None) -> Turn:
+        """The round that begins when `start` output tokens are committed. `distances` as in `draft_phase`."""
         steps, withheld, stop_reason = self.draft_phase(start, policy, distances)
         accepted = min(steps - withheld, self.right_run[start])
         end = min(start + accepted + 1, len(self.output))
-        return Turn(self.said_after(start)[:steps], distances, withheld, stop_reason, accepted, end)
+        return Turn(self.said_after(start)[:steps], withheld, stop_reason, accepted, end)
 
     def draft_phase(self, start: int, policy: Policy, distances: list[float] | None = None) -> tuple[int, int, str]:
         """Draft steps, tokens withheld of them, and why it stopped.

@@ -59,10 +59,10 @@ class Shown:
             self._packed[max_draft] = json.dumps(pack_rounds(self.recording, max_draft, self.cost))
         return self._packed[max_draft]
 
-    def pack_ahead(self) -> None:
-        """Pack the rounds of every draft length on offer in the background, so that choosing one is answered at once:
-        packing takes most of the time that a reader would wait."""
-        for max_draft in self.draft_lengths:
+    def pack_ahead(self, chosen: int) -> None:
+        """Pack the rounds of every draft length on offer in the background, those near the `chosen` one first, so that
+        choosing one is answered at once: packing takes most of the time that a reader would wait."""
+        for max_draft in sorted(self.draft_lengths, key=lambda length: abs(length - chosen)):
             if max_draft not in self._packed and max_draft not in self._ahead:
                 self._ahead[max_draft] = _packer.submit(self.packed_rounds, max_draft)
 

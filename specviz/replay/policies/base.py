@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import fields
+from typing import ClassVar, NamedTuple
 
 from specviz.errors import SpecVizError
 
 ON_FAIL = ("drop", "keep")
 
 
-@dataclass(frozen=True, slots=True)
-class StepStats:
+class StepStats(NamedTuple):
     """What a policy may look at: one draft step, before its token is appended.
 
     Probabilities are after temperature. Floats are float32 values widened to Python's float, so that a comparison
