@@ -18,7 +18,9 @@ from specviz.engine.packed_linear import PackedLinear, pack_linear_layers
 from specviz.errors import SpecVizError
 
 SMALLEST_CAPACITY = 256  # static caches hold this many tokens or twice as many or ..., so that few shapes are compiled
-FEWEST_COMPILED_ROWS = 2  # a lone row would need a graph of its own
+# A lone row would need a graph of its own, packed like those of any known width: on Zen 3 in fp32 it took 44 to 50 ms,
+# a second row in the common graph included 40. So this is the faster way to decode plainly too.
+FEWEST_COMPILED_ROWS = 2
 MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for the two models of each pair
 
 
@@ -204,19 +206,18 @@ def compile_pass(forward, device: torch.device):
     that inductor keeps on disk. A width that the graph leaves open is also the faster one in fp32: with a known
     number of rows inductor packs for MKL, whose products of a few rows take up to twice as long as oneDNN's.
     """
-    if device.type == "cuda":
-        graph = torch.compile(forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
-    else:
+    torch._dynamo.config.recompile_limit = MOST_GRAPHS
+    mode = "reduce-overhead" if device.type == "cuda" else None
+    if device.type == "cpu":
         # For the whole process, because tracing looks at it before the options of one compilation apply; it concerns
         # only what is compiled without gradients.
         torch._inductor.config.freezing = True
-        torch._dynamo.config.recompile_limit = MOST_GRAPHS
-        graph = torch.compile(forward, fullgraph=True, dynamic=False)
+    graph = torch.compile(forward, mode=mode, fullgraph=True, dynamic=False)
 
     def run(ids: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
         for rows in (ids, positions):
             torch._dynamo.mark_dynamic(rows, 1)
-        if device.type != "cuda":
+        if device.type == "cpu":
             return graph(ids, positions, cache)
         torch.compiler.cudagraph_mark_step_begin()
         return graph(ids, positions, cache).clone()  # the graph's own output is overwritten by its next replay
