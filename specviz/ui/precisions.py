@@ -83,8 +83,8 @@ def cautions(combinations: list[Combination]) -> list[str]:
         return []
     return [
         f"{', '.join(loose)}: LLM.int8 chooses its outlier columns over all rows of a pass, so what a row says "
-        "depends on its neighbours. A real run can then differ from its replay, and speculative output from plain: on a "
-        "CPU 30 of 400 tokens of the default prompts flipped when they were read again in passes of five. "
+        "depends on its neighbours. A real run can then differ from its replay, and speculative output from plain: on "
+        "a CPU 30 of 400 tokens of the default prompts flipped when they were read again in passes of five. "
         "With the outlier threshold 0 (int8+t0) rows are independent."
     ]
 
