@@ -41,9 +41,10 @@ def panel(shown: Shown) -> None:
         measured=measured_marks(shown, max_draft),
         tells_when_drawn=True,
     )
-    query.put_into_link(tau=tau, gamma=max_draft)
     drawn = drawn_draft_length(PANEL)
     charted = max_draft if drawn is None else min(int(drawn), shown.longest_draft)
+    if charted == max_draft:  # else the panel is on its way with another draft length, and writing the link delays it
+        query.put_into_link(tau=tau, gamma=max_draft)
     st.subheader(f"The same run, at τ = {tau:.3f} and γ = {charted}")
     if drawn is not None:
         trace_charts(shown, tau, charted)

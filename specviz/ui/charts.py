@@ -15,6 +15,7 @@ CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"
 HEIGHT = 360
 IMAGE_FORMATS = ("SVG", "PNG")
 IMAGE_FORMAT = "image-format"  # key of the session's choice
+LATEST = "latest-figures"  # key of the session's latest figures of a trace, with what they are of
 
 
 def chart(figure: go.Figure, key: str, height: int = HEIGHT) -> None:
@@ -44,8 +45,18 @@ def trace_figures(shown: Shown, tau: float, max_draft: int) -> Iterator[tuple[st
 
 
 def trace_charts(shown: Shown, tau: float, max_draft: int) -> None:
-    """The figures, two in a row where there is room; the browser draws one while the next is made."""
+    """The figures, two in a row where there is room; the browser draws one while the next is made.
+
+    Kept until others are asked for: where a new draft length is chosen the same charts are sent once more before the
+    panel has drawn it, and making them anew would take the browser's processor.
+    """
+    asked = (shown.name, tau, max_draft)
+    of, latest = st.session_state.get(LATEST, (None, []))
+    figures = latest if of == asked else trace_figures(shown, tau, max_draft)
     columns = st.columns(2, gap="large")
-    for place, (name, figure) in enumerate(trace_figures(shown, tau, max_draft)):
+    drawn = []
+    for place, (name, figure) in enumerate(figures):
         with columns[place % 2]:
             chart(figure, f"figure-{name}")
+        drawn.append((name, figure))
+    st.session_state[LATEST] = (asked, drawn)
