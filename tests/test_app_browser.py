@@ -16,7 +16,7 @@ from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import RecordingSet, read_trace_csv, write_recordings
 from specviz.ui.fidelity import BECAME
 from specviz.ui.precision_panel import pack_lines
-from specviz.ui.screenshots import running_app
+from specviz.ui.screenshots import running_app, settle
 from specviz.ui.token_texts import display_text
 
 pytestmark = pytest.mark.browser
@@ -210,6 +210,7 @@ def test_an_uploaded_set_can_be_explored_and_a_foreign_file_is_refused(page, ser
 def test_the_camera_saves_a_figure(page, server, format, begin):
     page.goto(f"{server}/data")
     page.get_by_role("radio", name=format).click()
+    settle(page)  # the choice has reached the server
     page.get_by_role("link", name="Explore").click()
     figure = page.locator("[data-testid=stPlotlyChart]").first
     figure.locator(".main-svg").first.wait_for()
