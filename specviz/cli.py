@@ -788,6 +788,7 @@ def _add_bench(commands) -> None:
         "--parts", nargs="+", choices=("replay", "expectation", "rounds"), help="which parts to run (default: all)"
     )
     sampling.add_argument("--runs", type=int, default=400, help="real runs at each of five settings (default 400)")
+    sampling.add_argument("--first-seed", type=int, default=0, metavar="SEED", help="of these runs (default 0)")
 
     predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
     predict.add_argument("--pass-mode", default="fast")
@@ -932,6 +933,7 @@ def bench_sampling(options: argparse.Namespace) -> bool:
         parts=options.parts or sampling.PARTS,
         max_new_tokens=options.max_new_tokens,
         runs=options.runs,
+        first_seed=options.first_seed,
     )
 
 
