@@ -1,5 +1,6 @@
 """The engine's output against transformers' greedy `generate`, and against itself across all settings."""
 
+import copy
 import itertools
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from engine_helpers import loaded_pair
 
 from specviz.engine.engine import Engine, Settings, observe_all
+from specviz.engine.grouped_attention import NAME
+from specviz.engine.runner import ModelRunner
 from specviz.replay import ConfidenceThreshold, FixedLength
 
 THRESHOLDS = (0.0, 0.3, 0.6, 0.9, 1.0)
@@ -134,3 +137,17 @@ def test_rolling_back_leaves_no_trace_across_a_window_edge():
                 family,
                 cut,
             )
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
+def test_attention_that_reads_shared_keys_in_place_is_at_work_and_says_what_transformers_does(family):
+    model = loaded_pair(tiny_models.tiny_pair(family)).target.model
+    untouched = copy.deepcopy(model)
+    runner = ModelRunner(model, width=None, max_context=tiny_models.MAX_CONTEXT)
+    assert (model.config._attn_implementation, untouched.config._attn_implementation) == (NAME, "sdpa")
+    text = list(range(5, 30))
+    runner.begin(len(text))
+    runner.prefill(text[:-3])
+    with torch.inference_mode():
+        expected = untouched.base_model(input_ids=torch.tensor([text])).last_hidden_state[0, -3:]
+    torch.testing.assert_close(runner.forward(text[-3:]), expected, atol=1e-4, rtol=1e-4)

@@ -18,8 +18,8 @@ from specviz.engine.packed_linear import PackedLinear, pack_linear_layers
 from specviz.errors import SpecVizError
 
 SMALLEST_CAPACITY = 256  # static caches hold this many tokens or twice as many or ..., so that few shapes are compiled
-# A lone row would need a graph of its own, packed like those of any known width: on Zen 3 in fp32 it took 44 to 50 ms,
-# a second row in the common graph included 40. So this is the faster way to decode plainly too.
+# A lone row would need a graph of its own, packed like those of any known width. On Zen 3 in fp32 that one took 43.5
+# and 51.3 ms in two processes, two rows of the common graph 40.0 and 46.4: the faster way to decode plainly too.
 FEWEST_COMPILED_ROWS = 2
 MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for the two models of each pair
 
