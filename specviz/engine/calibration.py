@@ -147,14 +147,17 @@ class _Bench:
         self._text = torch.randint(1, size, (contexts[-1] + _SPARE,), generator=generator).tolist()
         # each context in a cache of the size that a generation ending there would have
         self._target = [self._begun(engine.target_runner, context) for context in contexts]
-        self._plain = [self._begun(engine.plain_runner, context) for context in contexts]
+        # in pass mode `fast` a plain step is the target pass over one token, and is not measured twice
+        self._plain = [self._begun(engine.plain_runner, context) for context in contexts] if invariant else []
         self._draft = [self._begun(engine.draft_runner, context) for context in contexts]
 
     def take_turn(self, at: int, repeat: int) -> None:
         """Measure everything once at context number `at`."""
-        self._plains[at, repeat] = self._target_pass(self._plain[at], 1)
         for row, width in enumerate(self._widths):
             self._targets[row, at, repeat] = self._target_pass(self._target[at], width)
+        self._plains[at, repeat] = (
+            self._target_pass(self._plain[at], 1) if self._plain else self._targets[0, at, repeat]
+        )
         for tokens in (1, 2):
             self._drafts[tokens - 1, at, repeat] = self._draft_step(at, tokens)
 
@@ -181,9 +184,10 @@ class _Bench:
     def prefill(self, progress: Callable[[str, float], None]) -> None:
         for at, context in enumerate(self._contexts):
             progress("Filling caches", at / len(self._contexts))
-            for runner in (self._target[at], self._plain[at], self._draft[at]):
-                self._end_if_stopped()
-                runner.prefill(self._text[:context])
+            for runners in (self._target, self._plain, self._draft):
+                if runners:
+                    self._end_if_stopped()
+                    runners[at].prefill(self._text[:context])
 
     def _target_pass(self, runner: ModelRunner, width: int) -> float:
         """Seconds of one pass over `width` tokens (fewer rows are padded) with the judgement of the proposal."""

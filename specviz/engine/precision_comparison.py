@@ -1,7 +1,8 @@
 """The same pair at several precisions of target and draft, measured side by side.
 
 First what each target takes to load and decode with, in processes of their own; then every combination records the same
-prompts; then all of them are calibrated, taking turns; last, each model reads the recorded texts beside itself in fp32.
+prompts, those of one target along the same outputs; then all of them are calibrated, taking turns; last, each model
+reads the recorded texts beside itself in fp32.
 All combinations are in memory together from the calibration on. `specviz.analysis.precisions` makes numbers of it.
 """
 
@@ -17,6 +18,7 @@ from specviz.engine.engine import Engine
 from specviz.engine.memory_probe import Footprint, probe
 from specviz.engine.quantisation_error import TextError, text_errors
 from specviz.engine.record_many import Prompt, record_many
+from specviz.engine.recording import TargetOutput
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedModel, load_pair
 from specviz.models.precision import FLOAT_PRECISIONS, check_precision, natural_precision, read_precision
@@ -137,6 +139,7 @@ def compare_precisions(
         footprints[precision] = probe(target, precision, device)
 
     engines, recordings, memory, notes = [], [], [], {}
+    written: dict[str, dict[str, TargetOutput]] = {}  # by precision of the target
     for combination in wanted:
         progress(f"Loading {combination}", 0.0)
         pair = load_pair(target, draft, combination.target, combination.draft, device)
@@ -148,6 +151,7 @@ def compare_precisions(
             parts,
             max_new_tokens=max_new_tokens,
             max_draft=max_draft,
+            written=written.setdefault(combination.target, {}),
             stopped=stopped,
             progress=lambda stage, done, total, name=combination: progress(f"Recording {name}", done / total),
         )
@@ -214,17 +218,16 @@ def _model_errors(
         models = {beside.precision: beside} | {
             loaded.precision: loaded for loaded in (getattr(engine.pair, role) for engine in engines)
         }
-        for precision, loaded in models.items():
-            stage = f"Reading the texts with the {role} at {precision}"
-            errors = text_errors(
-                loaded,
-                beside,
-                texts.recordings,
-                stopped=stopped,
-                progress=lambda share, stage=stage: progress(stage, share),
-            )
-            if errors is None:
-                return None
+        errors = text_errors(
+            list(models.values()),
+            beside,
+            texts.recordings,
+            stopped=stopped,
+            progress=lambda share, stage=f"Reading the texts with the {role}": progress(stage, share),
+        )
+        if errors is None:
+            return None
+        for (precision, loaded), own in zip(models.items(), errors, strict=True):
             footprint = footprints.get(precision) if role == "target" else None
-            measured.append(MeasuredModel(role, precision, loaded.memory_bytes, errors, footprint))
+            measured.append(MeasuredModel(role, precision, loaded.memory_bytes, own, footprint))
     return measured

@@ -42,32 +42,38 @@ class TextError:
 
 
 def text_errors(
-    model: LoadedModel,
+    models: Sequence[LoadedModel],
     reference: LoadedModel,
     texts: Sequence[Recording],
     *,
     stopped: Callable[[], bool] = never,
     progress: Callable[[float], None] = lambda share: None,
-) -> list[TextError] | None:
-    """Let both models read every recording's prompt and output; None if stopped.
+) -> list[list[TextError]] | None:
+    """Let models and reference read every recording's prompt and output: a list for each model; None if stopped.
 
     Args:
-        model: any precision of the model that `reference` is; both have the same output head rows.
+        models: any precisions of the model that `reference` is, itself among them or not; all have the same output
+            head rows.
     """
-    heads = OutputHead(model.model), OutputHead(reference.model)
-    errors = []
+    heads, reference_head = [OutputHead(loaded.model) for loaded in models], OutputHead(reference.model)
+    errors: list[list[TextError]] = [[] for _ in models]
     for number, text in enumerate(texts):
-        if stopped():
-            return None
-        progress(number / len(texts))
-        errors.append(_text_error(model, reference, heads, text))
+        read = _hidden(reference, text)
+        for place, loaded in enumerate(models):
+            if stopped():
+                return None
+            progress((number * len(models) + place) / (len(texts) * len(models)))
+            hidden = read if loaded is reference else _hidden(loaded, text)
+            errors[place].append(_text_error((heads[place], reference_head), (hidden, read), text))
     return errors
 
 
 @torch.inference_mode()
-def _text_error(model: LoadedModel, reference: LoadedModel, heads, text: Recording) -> TextError:
-    prompt, output = text.prompt_ids.tolist(), text.output_ids.tolist()
-    hidden = [_hidden(loaded, prompt + output[:-1])[len(prompt) - 1 :] for loaded in (model, reference)]
+def _text_error(
+    heads: tuple[OutputHead, OutputHead], hidden: tuple[torch.Tensor, torch.Tensor], text: Recording
+) -> TextError:
+    """Of what a model read, beside what the reference read."""
+    output = text.output_ids.tolist()
     rows = [heads[1].row_of(token) for token in output]
     found = []
     for first in range(0, len(output), ROWS_AT_ONCE):
@@ -93,7 +99,9 @@ def _text_error(model: LoadedModel, reference: LoadedModel, heads, text: Recordi
     return TextError(text.prompt_id, *ids, *rest)
 
 
-def _hidden(loaded: LoadedModel, ids: list[int]) -> torch.Tensor:
-    """Hidden states (n, d) of the last layer, after its norm."""
-    tokens = torch.tensor([ids], device=loaded.model.device)
-    return loaded.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[0]
+@torch.inference_mode()
+def _hidden(loaded: LoadedModel, text: Recording) -> torch.Tensor:
+    """Hidden states (N, d) of the last layer, after its norm, that say the next token at each output position."""
+    prompt, output = text.prompt_ids.tolist(), text.output_ids.tolist()
+    tokens = torch.tensor([prompt + output[:-1]], device=loaded.model.device)
+    return loaded.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[0, len(prompt) - 1 :]

@@ -11,7 +11,14 @@ from typing import Protocol
 
 from specviz.engine.decoding import never
 from specviz.engine.engine import Engine, Settings
-from specviz.engine.recording import DEFAULT_RECORDED_DRAFT, GREEDY_SAMPLING, check_recordable, record
+from specviz.engine.recording import (
+    DEFAULT_RECORDED_DRAFT,
+    GREEDY_SAMPLING,
+    TargetOutput,
+    check_recordable,
+    record,
+    write_output,
+)
 from specviz.errors import SpecVizError
 from specviz.models.loading import encode_prompt
 from specviz.replay.rules import AcceptanceRule
@@ -50,6 +57,7 @@ def record_many(
     rule: AcceptanceRule | None = None,
     seed: int = 0,
     chat: bool | None = None,
+    written: dict[str, TargetOutput] | None = None,
     stopped: Callable[[], bool] = never,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> RecordedMany:
@@ -58,10 +66,14 @@ def record_many(
     Args:
         parts: folder for finished prompts, one small Parquet file each, named by a hash of everything that decides its
             content; the same call after an interruption loses at most the prompt in flight.
+        written: outputs by the id of their prompt, read and added to: drafts of one target that are recorded with the
+            same settings can share what it wrote.
         progress: called with a stage, prompts done, and prompts in all.
     """
     parts.mkdir(parents=True, exist_ok=True)
-    settings = Settings(max_new_tokens=max_new_tokens, sampling=sampling, rule=rule, seed=seed)
+    drafted = min(max_draft, engine.widest_draft)
+    settings = Settings(max_draft=drafted, max_new_tokens=max_new_tokens, sampling=sampling, rule=rule, seed=seed)
+    written = {} if written is None else written
     check_recordable(settings.rule)
     recordings: list[Recording] = []
     failures: dict[str, str] = {}
@@ -80,9 +92,11 @@ def record_many(
                 return interrupted
 
             try:
+                prompt_ids = encode_prompt(engine.pair, prompt.text, chat)
+                output = written.get(prompt.id) or write_output(engine, prompt_ids, settings, stopped=ask)
                 kept = record(
                     engine,
-                    encode_prompt(engine.pair, prompt.text, chat),
+                    prompt_ids,
                     max_new_tokens=max_new_tokens,
                     max_draft=max_draft,
                     method=method,
@@ -92,7 +106,7 @@ def record_many(
                     prompt=prompt.text,
                     prompt_id=prompt.id,
                     category=prompt.category,
-                    stopped=ask,
+                    written=output,
                 )
             except SpecVizError as error:
                 if not interrupted:
@@ -101,6 +115,7 @@ def record_many(
             if interrupted:
                 return RecordedMany(RecordingSet(recordings) if recordings else None, failures, False)
             write_recordings(RecordingSet([kept]), part)
+            written[prompt.id] = output
         recordings.append(kept)
     progress("Done", len(prompts), len(prompts))
     return RecordedMany(RecordingSet(recordings) if recordings else None, failures, True)

@@ -31,6 +31,21 @@ GREEDY_SAMPLING = Sampling()
 SCORED_ROWS = 64  # rows whose full-vocabulary logits are in memory at once
 
 
+@dataclass(frozen=True, eq=False)
+class TargetOutput:
+    """A finished output of N tokens, with what the target said along it.
+
+    hidden: (N, d), the states of its last layer from which each output token was chosen; margins: N, top-1 minus top-2
+    logit; finish_reason: as in a trace; max_new_tokens: asked for.
+    """
+
+    output_ids: list[int]
+    hidden: torch.Tensor
+    margins: list[float]
+    finish_reason: str
+    max_new_tokens: int
+
+
 @dataclass
 class _Branch:
     """How the draft goes on after its wrong token at output position `position`."""
@@ -39,6 +54,40 @@ class _Branch:
     needed: int
     tokens: list[int]  # the wrong token, then one per step
     steps: list[list[float]]  # confidence, entropy, margin
+
+
+def write_output(
+    engine: Engine,
+    prompt_ids: list[int],
+    settings: Settings,
+    *,
+    observers: tuple[Callable[[Event], None], ...] = (),
+    stopped: Callable[[], bool] = never,
+) -> TargetOutput:
+    """Generate after `prompt_ids`, keeping what a recording needs of the target.
+
+    Raises:
+        SpecVizError: unusable prompt or settings, or stopped before the first token.
+    """
+    rows: list[torch.Tensor] = []
+    margins: list[float] = []
+
+    def keep_target_rows(event: Event) -> None:
+        if isinstance(event, Verified):
+            known = event.accepted + (event.target_token is not None)
+            rows.append(event.hidden[:known])
+            margins.extend(event.target_margins[:known])
+
+    finished: Finished = observe_all(
+        engine.speculative(prompt_ids, settings, stopped),
+        (keep_target_rows, *observers),
+    )
+    output = list(finished.output_ids)
+    if not output:
+        raise SpecVizError("The run was stopped before its first token; there is nothing to record.")
+    if finished.reason == "stopped":  # by then it is a text of that length
+        return TargetOutput(output, torch.cat(rows), margins, "length", len(output))
+    return TargetOutput(output, torch.cat(rows), margins, finished.reason, settings.max_new_tokens)
 
 
 def record(
@@ -55,6 +104,7 @@ def record(
     prompt: str = "",
     prompt_id: str = "",
     category: str = "",
+    written: TargetOutput | None = None,
     observers: tuple[Callable[[Event], None], ...] = (),
     stopped: Callable[[], bool] = never,
     progress: Callable[[str, float], None] = lambda stage, share: None,
@@ -66,6 +116,7 @@ def record(
         sampling, rule, seed: as in `Settings`. Under `rejection` the recording is not replayed but gives expectations
             (`specviz.replay.replay_expected`); lossy rules cannot be recorded, for their text depends on the drafts.
         policy: when the draft stops in this generation; the recording is the same for all, up to that.
+        written: the output, where the same target has written it already with these settings (`write_output`).
         observers: see the events of the generation.
         stopped: True ends the generation early; what is committed by then is recorded as a text of that length.
         progress: called with a stage and the share of it that is done.
@@ -77,39 +128,23 @@ def record(
         raise SpecVizError(f"There is no way of recording called {method!r}; choose {' or '.join(METHODS)}.")
     if max_draft < 1:
         raise SpecVizError(f"The draft length is {max_draft}; it must be at least 1.")
-    target_rows: list[torch.Tensor] = []
-    margins: list[float] = []
-
-    def keep_target_rows(event: Event) -> None:
-        if isinstance(event, Verified):
-            known = event.accepted + (event.target_token is not None)
-            target_rows.append(event.hidden[:known])
-            margins.extend(event.target_margins[:known])
-
     policy = policy or ConfidenceThreshold(0.5)
     settings = Settings(policy, min(max_draft, engine.widest_draft), max_new_tokens, sampling, rule, seed)
     check_recordable(settings.rule)
-    finished: Finished = observe_all(
-        engine.speculative(prompt_ids, settings, stopped),
-        (keep_target_rows, *observers),
-    )
-    output = list(finished.output_ids)
-    if not output:
-        raise SpecVizError("The run was stopped before its first token; there is nothing to record.")
+    if written is None:
+        written = write_output(engine, prompt_ids, settings, observers=observers, stopped=stopped)
+    output = written.output_ids
     limits = engine.limits(prompt_ids, max_new_tokens)
-    finish_reason, asked = finished.reason, max_new_tokens
-    if finish_reason == "stopped":
-        finish_reason, asked = "length", len(output)
     output_limit = engine.max_context - len(prompt_ids)
 
     progress("Scoring the text with the draft", 0.0)
     runner = engine.scoring_draft if method == "fast" else engine.draft_runner
     chooser = engine.rule_at_work(settings)
-    target = _TargetText(engine.target_runner, chooser, prompt_ids, output, torch.cat(target_rows))
+    target = _TargetText(engine.target_runner, chooser, prompt_ids, output, written.hidden)
     scores = _Scores(runner, chooser, target)
     _score_text(runner, scores, prompt_ids, output)
     draft_token = scores.tokens
-    reach = output_limit if finish_reason == "eos" else len(output)
+    reach = output_limit if written.finish_reason == "eos" else len(output)
     branches = [
         _Branch(
             position,
@@ -137,8 +172,8 @@ def record(
         pair=engine.pair_info(),
         settings=engine.fixed_settings(settings) | {"recorded": method},
         seed=seed,
-        finish_reason=finish_reason,
-        max_new_tokens=asked,
+        finish_reason=written.finish_reason,
+        max_new_tokens=written.max_new_tokens,
         output_limit=output_limit,
         max_draft=max_draft,
         eos_ids=tuple(sorted(limits.eos_ids)),
@@ -149,7 +184,7 @@ def record(
         draft_entropy=draft[:, 1].copy(),
         draft_margin=draft[:, 2].copy(),
         draft_prob_of_emitted=np.array(scores.prob_of_next, np.float32),
-        target_margin=np.array(margins, np.float32),
+        target_margin=np.array(written.margins, np.float32),
         draft_top_ids=np.array(scores.top_ids, np.int32),
         draft_top_probs=np.array(scores.top_probs, np.float32),
         branch_offsets=np.cumsum(lengths, dtype=np.int32),
