@@ -516,7 +516,7 @@ def _add_compare(commands) -> None:
         "--prompts", type=Path, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
     )
     parser.add_argument("--limit", type=int, default=6, metavar="N", help="use N prompts, spread evenly (default 6)")
-    parser.add_argument("-n", "--max-new-tokens", type=int, default=64, help="most tokens to generate (default 64)")
+    parser.add_argument("-n", "--max-new-tokens", type=int, default=48, help="most tokens to generate (default 48)")
     parser.add_argument("-g", "--max-draft", type=int, default=8, help="longest draft length to cover (default 8)")
     parser.add_argument("--pass-mode", default="fast", help="fast (default) or invariant")
     parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")

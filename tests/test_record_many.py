@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_models
 from engine_helpers import loaded_pair
@@ -49,6 +50,26 @@ def test_a_stopped_run_keeps_what_is_finished_and_goes_on(engine, tmp_path):
     assert again.complete
     assert again.recordings.recordings == whole.recordings.recordings
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items()), "a finished prompt was recorded again"
+
+
+def test_drafts_of_one_target_share_what_it_wrote(engine, tmp_path, monkeypatch):
+    pair = tiny_models.tiny_pair("llama")
+    other = tiny_models.TinyPair(pair.target, pair.target, pair.tokenizer)  # the target drafting for itself
+    drafts = [engine, Engine(loaded_pair(other), pass_mode="fast")]
+    alone = [record_many(one, PROMPTS[:2], tmp_path / str(place)) for place, one in enumerate(drafts)]
+    written = {}
+    record_many(engine, PROMPTS[:2], tmp_path / "shared", written=written)
+    assert set(written) == {prompt.id for prompt in PROMPTS[:2]}
+    monkeypatch.setattr(drafts[1], "speculative", lambda *_: pytest.fail("generated again"))
+    shared = record_many(drafts[1], PROMPTS[:2], tmp_path / "sharing", written=written)
+    for mine, theirs in zip(shared.recordings.recordings, alone[1].recordings.recordings, strict=True):
+        assert mine.output_ids.tolist() == theirs.output_ids.tolist()
+        assert mine.draft_token.tolist() == theirs.draft_token.tolist()
+        assert mine.branch_token.tolist() == theirs.branch_token.tolist()
+        # the target's passes were cut by another draft: equal up to rounding
+        np.testing.assert_allclose(mine.target_entropy, theirs.target_entropy, atol=1e-4)
+        np.testing.assert_allclose(mine.target_margin, theirs.target_margin, atol=1e-4)
+    assert alone[0].recordings.recordings != alone[1].recordings.recordings
 
 
 def test_parts_of_other_settings_are_not_taken(engine, tmp_path):

@@ -28,7 +28,7 @@ class Footprint:
     peak_bytes: int
 
 
-def probe(source: str, precision: str, device: str, tokens: int = 24) -> Footprint:
+def probe(source: str, precision: str, device: str, tokens: int = 8) -> Footprint:
     """Measure one model.
 
     Raises:

@@ -121,6 +121,10 @@ class ModelRunner:
             self._cache.reset()  # the same memory again: a captured CUDA graph stays valid
         else:
             self._cache = Cache(layers=[FixedLengthLayer(capacity) for _ in range(self._number_of_layers)])
+            if self.compiled:  # the first pass makes the layers' tensors: compiled, it would need a graph of its own
+                self._run([0], self._forward_body)
+                self._cache.reset()
+                self.length = 0
 
     @property
     def _number_of_layers(self) -> int:

@@ -207,7 +207,7 @@ def run_form() -> None:
     )
     left, right = st.columns(2)
     number = left.number_input("Prompts", 1, 40, 6, key="compare-prompts")
-    tokens = right.number_input("Most tokens", 8, 512, 64, 8, key="compare-tokens")
+    tokens = right.number_input("Most tokens", 8, 512, 48, 8, key="compare-tokens")
     if st.button("Measure on this device", key="compare-run"):
         for text in combinations:
             for precision in (text.split(":") + [""])[:2]:
