@@ -1,10 +1,11 @@
 """Turning the bare facts of each round into the rows of a trace, for the engine's recorder and the replay alike."""
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
-from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS
+import numpy as np
+
+from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS, Column
 from specviz.trace.trace import PairInfo, RunInfo, Trace, column_arrays
 
 NAN = math.nan
@@ -33,8 +34,8 @@ class TraceBuilder:
 
     def __init__(self, pair: PairInfo) -> None:
         self._probability_epsilon, self._logit_epsilon = near_tie_epsilons(pair)
-        self._rounds = defaultdict(list)
-        self._steps = defaultdict(list)
+        self._rounds: list[tuple] = []  # in the order of ROUND_COLUMNS
+        self._steps: list[tuple] = []  # in the order of STEP_COLUMNS
         self._start = 0
 
     def add_round(
@@ -71,7 +72,7 @@ class TraceBuilder:
                 f"{len(drafted)} steps, {accepted} accepted: got {len(distances)} distances, "
                 f"{len(target_tokens)} target tokens and {len(target_margins)} margins"
             )
-        number, start = len(self._rounds["round"]), self._start
+        number, start = len(self._rounds), self._start
         proposed = len(drafted) - withheld
         tested = min(accepted + 1, proposed)
         target_status = "" if not target_emitted else "correction" if accepted < proposed else "bonus"
@@ -87,35 +88,28 @@ class TraceBuilder:
                 status = "withheld"
             # Position start + accepted is the last one at which the target speaks about the committed text.
             target_token, target_margin = (target_tokens[step], target_margins[step]) if step < known else (-1, NAN)
-            self._append(
-                self._steps,
-                STEP_COLUMNS,
+            near_tie = min(distance, stats.margin) < self._probability_epsilon or target_margin < self._logit_epsilon
+            self._steps.append(
                 (number, step, "draft", start + step, stats.token, status, stats.confidence, stats.entropy)
-                + (stats.margin, target_token, target_margin)
-                + (min(distance, stats.margin) < self._probability_epsilon or target_margin < self._logit_epsilon,),
+                + (stats.margin, target_token, target_margin, near_tie)
             )
         if target_emitted:
             token, margin = target_tokens[accepted], target_margins[accepted]
-            self._append(
-                self._steps,
-                STEP_COLUMNS,
+            self._steps.append(
                 (number, len(drafted), "target", start + accepted, token, target_status, NAN, NAN, NAN)
-                + (token, margin, margin < self._logit_epsilon),
+                + (token, margin, margin < self._logit_epsilon)
             )
-        self._append(
-            self._rounds,
-            ROUND_COLUMNS,
+        self._rounds.append(
             (number, start, proposed, tested, accepted, proposed - tested, withheld, len(drafted), known)
-            + (stop_reason, target_status, draft_seconds, verify_seconds, overhead_seconds),
+            + (stop_reason, target_status, draft_seconds, verify_seconds, overhead_seconds)
         )
         self._start += known
 
     def finish(self, run: RunInfo) -> Trace:
         """The trace, validated."""
-        rounds, steps = column_arrays(ROUND_COLUMNS, self._rounds), column_arrays(STEP_COLUMNS, self._steps)
-        return Trace(run, rounds, steps).validate()
+        return Trace(run, _columns(ROUND_COLUMNS, self._rounds), _columns(STEP_COLUMNS, self._steps)).validate()
 
-    @staticmethod
-    def _append(table, columns, values) -> None:
-        for column, value in zip(columns, values, strict=True):
-            table[column.name].append(value)
+
+def _columns(columns: tuple[Column, ...], rows: Sequence[tuple]) -> dict[str, np.ndarray]:
+    names = [column.name for column in columns]
+    return column_arrays(columns, dict(zip(names, zip(*rows, strict=True), strict=bool(rows))))
