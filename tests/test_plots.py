@@ -103,10 +103,10 @@ def test_timeline_spans_touch_and_add_up(trace):
     corners = {lane.name: np.asarray(lane.x, float).reshape(-1, 4) for lane in figure.data}
     start = {name: spans[:, 0] for name, spans in corners.items()}
     end = {name: spans[:, 2] for name, spans in corners.items()}
-    np.testing.assert_allclose(end["draft"] - start["draft"], times.draft)
-    np.testing.assert_allclose(start["target"], end["draft"])
-    np.testing.assert_allclose(start["overhead"], end["target"])
-    np.testing.assert_allclose(start["draft"][1:], end["overhead"][:-1])
+    np.testing.assert_allclose(end["draft"] - start["draft"], times.draft, rtol=1e-5)
+    np.testing.assert_array_equal(start["target"], end["draft"])
+    np.testing.assert_array_equal(start["overhead"], end["target"])
+    np.testing.assert_array_equal(start["draft"][1:], end["overhead"][:-1])
     assert end["overhead"][-1] == pytest.approx(predict(trace, COST, pass_mode="fast").seconds)
     assert draft.fillcolor != target.fillcolor
     assert figure.layout.xaxis.title.text == "time (s)"
@@ -125,7 +125,7 @@ def test_run_lengths(trace):
         bars, heights = named(figure, name), trace.rounds[column]
         # A bar is four corners, bottom left first; bars of height 0 are left out, and the foot is out of sight.
         x, y = (np.asarray(values, float).reshape(-1, 4) for values in (bars.x, bars.y))
-        np.testing.assert_array_equal((x[:, 0] + x[:, 2]) / 2, np.flatnonzero(heights))
+        np.testing.assert_allclose((x[:, 0] + x[:, 2]) / 2, np.flatnonzero(heights), atol=1e-6)
         np.testing.assert_array_equal(y[:, 1], heights[heights > 0])
         assert (y[:, 0] < figure.layout.yaxis.range[0]).all() and y.max() < figure.layout.yaxis.range[1]
         np.testing.assert_array_equal(
@@ -136,29 +136,40 @@ def test_run_lengths(trace):
 
 
 def test_confidence_lanes_hold_every_draft_step_once(trace):
-    figure = confidence_figure(trace)
-    drafted = trace.steps["source"] == "draft"
+    figure = confidence_figure(trace, "token {}".format)
+    steps = trace.steps
     by_name = {lane.name.split(" ", 1)[1].split(":")[0]: lane for lane in figure.data}
-    places = {name: np.asarray(lane.x, np.float64) for name, lane in by_name.items()}
+    withheld = steps["status"] == "withheld"
+    agrees = steps["token"] == steps["target_token"]
+    of_outcome = {status: steps["status"] == status for status in ("accepted", "rejected", "discarded")}
+    of_outcome["wrongly withheld"] = withheld & agrees
+    of_outcome["rightly withheld"] = withheld & ~agrees & (steps["target_token"] >= 0)
+    of_outcome["withheld, untested"] = withheld & (steps["target_token"] < 0)
+    assert np.sum(list(of_outcome.values())) == (steps["source"] == "draft").sum()
+    assert {name: int(lane.name.split(": ")[1]) for name, lane in by_name.items()} == {
+        name: found.sum() for name, found in of_outcome.items()
+    }
     # The discarded are a histogram, four corners a bin, all with the bin's edges and count.
-    bins = np.asarray(by_name["discarded"].customdata).reshape(-1, 4, 3)
+    bins = np.asarray(by_name.pop("discarded").customdata).reshape(-1, 4, 3)
     assert (bins == bins[:, :1]).all()
-    discarded = trace.steps["confidence"][trace.steps["status"] == "discarded"]
+    discarded = steps["confidence"][of_outcome["discarded"]]
     assert len(discarded)
     for low, high, count in bins[:, 0]:
         assert count == ((discarded >= low) & ((discarded < high) | (high == 1))).sum()
-    del places["discarded"]
-    found = np.concatenate([*places.values(), discarded])
-    np.testing.assert_array_equal(np.sort(found), np.sort(trace.steps["confidence"][drafted].astype(np.float64)))
-    for status in ("accepted", "rejected"):
-        expected = trace.steps["confidence"][trace.steps["status"] == status]
-        np.testing.assert_array_equal(places[status].astype(np.float32), expected)
-    withheld = trace.steps["status"] == "withheld"
-    wrongly = withheld & (trace.steps["token"] == trace.steps["target_token"])
-    np.testing.assert_array_equal(
-        np.asarray(by_name["wrongly withheld"].x, np.float32), trace.steps["confidence"][wrongly]
-    )
-    assert figure.layout.shapes[0].x0 == 0.4
+    # The others are strokes, two ends a step, both with what hovering tells.
+    for name, lane in by_name.items():
+        rows = np.flatnonzero(of_outcome[name])
+        rows = rows[np.argsort(steps["confidence"][rows], kind="stable")]
+        x, y, details = (np.reshape(values, (len(rows), 2, -1)) for values in (lane.x, lane.y, lane.customdata))
+        told = np.stack([steps[column][rows] for column in ("confidence", "position", "round")], axis=-1)
+        for end in range(2):
+            np.testing.assert_array_equal(details[:, end], told)
+            np.testing.assert_array_equal(x[:, end, 0], steps["confidence"][rows])
+        assert list(lane.text) == [repr(f"token {token}") for token in steps["token"][rows] for _ in range(2)]
+        height = list(figure.layout.yaxis.ticktext).index(lane.name.split(":")[0])
+        assert len(np.unique(y[:, 0])) <= 1 and ((y > height - 0.5) & (y < height + 0.5)).all()
+        assert (y[:, 1] > y[:, 0]).all()
+    assert figure.layout.shapes[0].x0 == figure.layout.annotations[0].x == 0.4
 
 
 def test_time_adds_up(trace):
@@ -208,7 +219,7 @@ def test_texts_are_never_markup(curves, recordings, trace):
 
 
 def test_every_status_has_its_own_colour_and_second_cue():
-    for cue in ("colour", "glyph", "symbol"):
+    for cue in ("colour", "glyph"):
         assert len({getattr(look, cue) for look in STATUSES.values()}) == len(STATUSES)
 
 
