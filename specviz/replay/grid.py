@@ -248,7 +248,7 @@ def _visited_starts(accepted: np.ndarray, wait: np.ndarray) -> np.ndarray:
 def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
     """Counts per lane from the histograms (KINDS * (G + 1), lanes) of rounds and of their summed starts.
 
-    In float64, so that a sum over outcomes is one product of matrices.
+    By `einsum`, not as products of matrices: those would keep every core busy, the one that draws the page as well.
     """
     kind, length = np.divmod(np.arange(len(rounds)), longest + 1)
     withheld = np.isin(kind, (WITHHELD, REJECTED_AND_WITHHELD))
@@ -264,11 +264,16 @@ def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
         "ended": kind == ENDED_BY_DRAFT,
         "earlier_steps": steps * (steps - 1) // 2,
     }
-    sums = dict(zip(weights, np.array(list(weights.values()), np.float64) @ rounds, strict=True))
-    proposal_lengths = by_length @ rounds
+    weighted = np.einsum("so,ol->sl", np.array(list(weights.values()), np.float64), rounds)
+    sums = dict(zip(weights, weighted, strict=True))
+    proposal_lengths, starts_by_length = (np.einsum("no,ol->nl", by_length, values) for values in (rounds, starts))
     accepted = emitted - sums["rounds"] + sums.pop("ended")
     tested = accepted + sums.pop("rejected")
-    draft_context = steps.astype(np.float64) @ starts + prompts * sums["draft_steps"] + sums.pop("earlier_steps")
+    draft_context = (
+        np.einsum("o,ol->l", steps.astype(np.float64), starts)
+        + prompts * sums["draft_steps"]
+        + sums.pop("earlier_steps")
+    )
     return {
         **sums,
         "tested": tested,
@@ -276,6 +281,6 @@ def _summed(rounds, starts, longest, emitted, prompts) -> dict[str, np.ndarray]:
         "discarded": sums["proposed"] - tested,
         "emitted": emitted,
         "proposal_lengths": proposal_lengths,
-        "verify_context": by_length @ starts + prompts * proposal_lengths,
+        "verify_context": starts_by_length + prompts * proposal_lengths,
         "draft_context": draft_context,
     }

@@ -9,15 +9,15 @@ Levels number the distinct confidences at which some round changes, in rising or
 the first of them, level k every threshold from `levels[k - 1]` up to the next.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import NamedTuple
 
 import numpy as np
 
 from specviz.analysis import CostModel, metrics, predict
 from specviz.replay import ConfidenceThreshold, replay_grid
-from specviz.replay.one_setting import Rounds
+from specviz.replay.one_setting import check_fixed_output
 from specviz.trace import Recording
 
 HISTOGRAM_BINS = 50
@@ -34,8 +34,7 @@ TARGET_LETTERS = {"c": "correction", "b": "bonus", "": ""}
 WITHHELD_LETTERS = "Wwu"
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One form of the round that starts at a position."""
 
     level: int  # the first level at which the round has this form
@@ -128,7 +127,7 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
         "maxDraft": max_draft,
         "emitted": len(recording.output_ids),
         "levels": levels.tolist(),
-        "starts": [[[v.level, v.steps, v.target, v.stop_reason, v.end] for v in variants] for variants in starts],
+        "starts": [list(map(list, variants)) for variants in starts],
         "changes": changes.tolist(),
         "counts": {name: values.astype(int).tolist() for name, values in shown.items()},
         "metrics": {name: _rounded(values) for name, values in asdict(metrics(counts)).items()},
@@ -150,54 +149,81 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
 
 def round_variants(recording: Recording, max_draft: int) -> tuple[np.ndarray, list[list[Variant]]]:
     """Levels (float64 array) and, per output position, the variants of the round that starts there, longest first."""
-    rounds = Rounds(recording, max_draft, None)
-    output = rounds.output
-    propose_all = ConfidenceThreshold(0.0)
-    turns = [rounds.play(start, propose_all) for start in range(len(output))]
+    tokens, confidences, right = _said_from_every_start(recording, max_draft)
+    number = len(right)
+    budget_left = recording.budget(None) - np.arange(number) - 1
+    limit = np.minimum(budget_left, max_draft)
+    ends_text = np.isin(tokens, recording.eos_ids)
+    to_end = np.where(ends_text.any(axis=1), ends_text.argmax(axis=1) + 1, max_draft + 1)
+    steps = np.minimum(np.minimum((tokens >= 0).sum(axis=1), limit), to_end)
+    reasons = np.where(to_end <= limit, "eos", np.where(limit == max_draft, "max_draft", "budget"))
+    accepted = np.minimum(steps, right)
+    ends = np.minimum(np.arange(number) + accepted + 1, number)
+
     # A round is cut at the first step whose confidence does not exceed the threshold, so only a step less sure than all
     # before it can be where the cut comes, and its confidence is where the cut comes to it.
-    cuts = []
-    for turn in turns:
-        lowest, places = np.inf, []
-        for place, step in enumerate(turn.drafted):
-            if step.confidence < lowest:
-                lowest = step.confidence
-                places.append(place)
-        cuts.append(places[::-1])
-    confidences = {turn.drafted[place].confidence for turn, places in zip(turns, cuts, strict=True) for place in places}
-    levels = sorted(confidences)
+    confidences = np.where(np.arange(max_draft) < steps[:, None], confidences, np.inf)
+    before = np.minimum.accumulate(np.insert(confidences, 0, np.inf, axis=1), axis=1)[:, :-1]
+    cut_start, cut_place = np.nonzero(confidences < before)
+    levels, level = np.unique(confidences[cut_start, cut_place], return_inverse=True)
 
     starts = []
-    for start, (turn, places) in enumerate(zip(turns, cuts, strict=True)):
-        proposal = "a" * turn.accepted
-        if turn.proposed > turn.accepted:
-            proposal += "r" + "d" * (turn.proposed - turn.accepted - 1)
-        target = "" if turn.end == start + turn.accepted else "cb"[turn.accepted == turn.proposed]
-        variants = [Variant(0, proposal, target, turn.stop_reason, turn.end)]
-        for place in places:
-            level = bisect_right(levels, turn.drafted[place].confidence)
-            if place > turn.accepted:
-                letter, target, end = "u", "c", turn.end
-            else:
-                letter = "W" if turn.drafted[place].token == output[start + place] else "w"
-                target, end = "b", start + place + 1
-            variants.append(Variant(level, proposal[:place] + letter, target, propose_all.name, end))
-        starts.append(variants)
-    return np.array(levels), starts
+    for start, (number_drafted, run, reason, end) in enumerate(
+        zip(steps.tolist(), accepted.tolist(), reasons.tolist(), ends.tolist(), strict=True)
+    ):
+        proposal = "a" * run
+        if number_drafted > run:
+            proposal += "r" + "d" * (number_drafted - run - 1)
+        target = "" if end == start + run else "cb"[run == number_drafted]
+        starts.append([Variant(0, proposal, target, reason, end)])
+    cuts = zip(cut_start.tolist(), cut_place.tolist(), (level + 1).tolist(), right[cut_start].tolist(), strict=True)
+    for start, place, first_level, right_run in reversed(list(cuts)):  # as the threshold rises, cuts come earlier
+        uncut = starts[start][0]
+        if place > uncut.steps.count("a"):
+            letter, target, end = "u", "c", uncut.end
+        else:
+            letter, target, end = "W" if place < right_run else "w", "b", start + place + 1
+        starts[start].append(Variant(first_level, uncut.steps[:place] + letter, target, ConfidenceThreshold.name, end))
+    return levels, starts
+
+
+def _said_from_every_start(recording: Recording, max_draft: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What the draft says from each output position on, along the output up to its first wrong token, then on its
+    branch: tokens (-1 after the last) and confidences, (positions, max_draft) each; and how many it gets right in a
+    row."""
+    check_fixed_output(recording)
+    recording.check_max_draft(max_draft)
+    number = len(recording.output_ids)
+    positions = np.arange(number)
+    wrong = np.where(recording.draft_token != recording.output_ids, positions, number)
+    wrong = np.minimum.accumulate(wrong[::-1])[::-1]  # the first wrong token from each position on
+    place = positions[:, None] + np.arange(max_draft)
+    # Indices into what it says along the output and on all branches, one after the other, and nothing at the very end.
+    offsets = np.append(recording.branch_offsets, recording.branch_offsets[-1])
+    first, after = number + offsets[wrong], number + offsets[wrong + 1]
+    on_branch = first[:, None] + place - wrong[:, None] - 1
+    source = np.where((place > wrong[:, None]) & (on_branch < after[:, None]), on_branch, -1)
+    source = np.where(place <= np.minimum(wrong, number - 1)[:, None], place, source)
+    tokens = np.concatenate([recording.draft_token, recording.branch_token, [-1]])
+    confidences = np.concatenate([recording.draft_confidence, recording.branch_confidence, [np.inf]])
+    return tokens[source], confidences[source], wrong - positions
 
 
 def _level_tables(starts: Sequence[Sequence[Variant]], width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per start (rows) and level (columns): whether the round changes there, where it ends, and how it withholds (the
     place of its letter in WITHHELD_LETTERS, -1 if it does not)."""
+    flat = [variant for variants in starts for variant in variants]
+    level = np.array([variant.level for variant in flat])
+    until = np.append(level[1:], 0)  # each holds from its level up to the next one's
+    lengths = np.where(until, until, width) - level
+
+    def table(values: list[int], dtype: type) -> np.ndarray:
+        return np.repeat(np.array(values, dtype), lengths).reshape(len(starts), width)
+
     changed = np.zeros((len(starts), width), bool)
-    end = np.empty((len(starts), width), np.int32)
-    letters = np.empty((len(starts), width), np.int8)
-    for start, variants in enumerate(starts):
-        for variant in variants:  # each holds from its level up to the next one's
-            changed[start, variant.level] = variant.level > 0
-            end[start, variant.level :] = variant.end
-            letters[start, variant.level :] = WITHHELD_LETTERS.find(variant.steps[-1:] or " ")
-    return changed, end, letters
+    changed[np.repeat(np.arange(len(starts)), [len(variants) for variants in starts]), level] = level > 0
+    end = table([variant.end for variant in flat], np.int32)
+    return changed, end, table([WITHHELD_LETTERS.find(variant.steps[-1:] or " ") for variant in flat], np.int8)
 
 
 def _visited_starts(end: np.ndarray) -> np.ndarray:
