@@ -1,22 +1,20 @@
 """SpecViz: `streamlit run app.py`."""
 
-import gc
 from pathlib import Path
 
 import streamlit as st
 
 import specviz.ui
 from specviz.ui import query
+from specviz.ui.garbage import leave_out_what_lives
 
 FOLDER = Path(specviz.ui.__file__).parent
 
 
 @st.cache_resource(show_spinner=False)
-def keep_imports_out_of_collections() -> None:
-    """Once for all sessions. Streamlit collects garbage after every run; looking through all that was imported took a
-    tenth of a second, in which the last charts of the run waited to be sent."""
-    gc.collect()
-    gc.freeze()
+def shorten_collections() -> None:
+    """Once for all sessions, when the first page has imported what it needs."""
+    leave_out_what_lives()
 
 
 st.set_page_config("SpecViz", str(FOLDER / "icon.svg"), layout="wide")
@@ -42,4 +40,4 @@ if query.new_page(page.title):
     for key in ("first-tau", "first-precision-tau"):
         st.session_state.pop(key, None)  # the live panel begins with the threshold of the link
 page.run()
-keep_imports_out_of_collections()
+shorten_collections()

@@ -23,6 +23,7 @@ from specviz.models.storage import cache_folder
 from specviz.models.token_text import TokenText
 from specviz.replay import ConfidenceThreshold
 from specviz.trace import Recording, used_tokens
+from specviz.ui.garbage import leave_out_what_lives
 from specviz.ui.requests import (
     CompareRequest,
     FidelityRequest,
@@ -196,15 +197,15 @@ def load_running_pair(choice: PairChoice, report: Callable[[str, float | None, f
     Raises:
         SpecVizError: it cannot be found, does not fit together, or does not fit into memory.
     """
-    return LivePair(
-        load_pair(
-            choice.target,
-            choice.draft,
-            _chosen(choice.target_precision),
-            _chosen(choice.draft_precision),
-            progress=report,
-        )
+    pair = load_pair(
+        choice.target,
+        choice.draft,
+        _chosen(choice.target_precision),
+        _chosen(choice.draft_precision),
+        progress=report,
     )
+    leave_out_what_lives()
+    return LivePair(pair)
 
 
 def compare_at_precisions(
@@ -215,6 +216,7 @@ def compare_at_precisions(
     Raises:
         SpecVizError: see `compare_precisions`.
     """
+    leave_out_what_lives()
     measured = compare_precisions(
         request.pair.target,
         request.pair.draft,
