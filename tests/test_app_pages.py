@@ -231,6 +231,7 @@ def test_report_holds_no_markup_from_models():
     trace = shown_sample().trace(0.4, 5)
     saved = len(trace.run.output_ids) - len(trace.rounds["round"])
     assert f"<td>target passes saved</td><td>{saved}</td>" in page  # a count has no decimals
+    assert 0 < page.index("Rounds in time") < page.index("Where the time goes")  # in the order of the page
 
 
 @pytest.mark.parametrize(

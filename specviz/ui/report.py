@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from specviz.analysis import metrics, predict
-from specviz.ui.charts import trace_figures
+from specviz.ui.charts import COLUMNS, trace_figures
 from specviz.ui.shown import Shown
 from specviz.ui.token_texts import display_text
 
@@ -37,9 +37,12 @@ def html_report(shown: Shown, tau: float, max_draft: int) -> str:
         for token, status in zip(trace.steps["token"].tolist(), trace.steps["status"].tolist(), strict=True)
         if status in emitted
     )
+    drawn = dict(trace_figures(shown, tau, max_draft))
     figures = "".join(
-        figure.to_html(full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False}, default_height=380)
-        for place, (_, figure) in enumerate(trace_figures(shown, tau, max_draft))
+        drawn[name].to_html(
+            full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False}, default_height=380
+        )
+        for place, name in enumerate(name for name in COLUMNS if name in drawn)
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz report</title>'
