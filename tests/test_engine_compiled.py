@@ -26,7 +26,8 @@ def test_compiled_passes_give_the_eager_output_and_one_graph_serves_every_width(
     settings = Settings(ConfidenceThreshold(0.3), 4, 24)
     torch._dynamo.utils.counters.clear()
     # the second text meets a graph that was made while the first one's cache was in use; the third needs a longer cache
-    for graphs, prompt in ((2, PROMPT), (2, PROMPT[::-1]), (4, list(range(10, 242)))):
+    texts = [(2, PROMPT), (2, PROMPT[::-1]), (4, list(range(10, 242)))]
+    for graphs, prompt in texts if pass_mode == "fast" else texts[:2]:  # the modes share what makes a cache
         expected = eager.trace(prompt, settings)
         found = compiled.trace(prompt, settings)
         assert found.run.output_ids == expected.run.output_ids
