@@ -241,6 +241,15 @@ def test_a_precision_that_is_missing_is_named_before_anything_loads(pair, tmp_pa
         run(pair, tmp_path, ["bf16:bf16", "nf4:bf16"])
 
 
+@pytest.mark.parametrize("asked", [{"max_new_tokens": 0}, {"max_draft": 0}])
+def test_a_length_below_one_is_named_before_anything_loads_or_is_written(pair, tmp_path, monkeypatch, asked):
+    for name in ("load_pair", "probe"):
+        monkeypatch.setattr(measuring, name, lambda *_: pytest.fail("loaded"))
+    with pytest.raises(SpecVizError, match="at least 1"):
+        run(pair, tmp_path / "parts", ["bf16:bf16"], **asked)
+    assert not (tmp_path / "parts").exists()
+
+
 def test_memory_is_measured_in_a_process_of_its_own(pair):
     found = probe(pair[0], "fp32", "cpu", 4)
     assert found.load_seconds > 0 and 0 < found.peak_bytes < 2e9

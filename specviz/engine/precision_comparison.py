@@ -14,7 +14,7 @@ from pathlib import Path
 
 from specviz.engine.calibration import PassSamples, calibrate_together
 from specviz.engine.decoding import never
-from specviz.engine.engine import Engine
+from specviz.engine.engine import Engine, Settings
 from specviz.engine.memory_probe import Footprint, probe
 from specviz.engine.quantisation_error import TextError, text_errors
 from specviz.engine.record_many import Prompt, record_many
@@ -125,9 +125,11 @@ def compare_precisions(
         progress: called with a stage and the share of it that is done.
 
     Raises:
-        SpecVizError: a precision that the device lacks, named before anything is loaded; or no prompt can be recorded.
+        SpecVizError: a length below 1 or a precision that the device lacks, named before anything is loaded; or no
+            prompt can be recorded.
     """
     wanted, full = with_baseline(combinations, device)
+    Settings(max_draft=max_draft, max_new_tokens=max_new_tokens)  # refuses what no recording could be made with
     for precision in dict.fromkeys(p for combination in wanted for p in (combination.target, combination.draft)):
         check_precision(precision, device)
     footprints: dict[str, Footprint] = {}
@@ -194,7 +196,7 @@ def compare_precisions(
 
 
 def _contexts(sets: Sequence[RecordingSet]) -> tuple[int, int]:
-    """Between the ends of texts this short, cost is a line in the context; two points leave time to repeat them."""
+    """The ends of the texts: cost is close to a line in the context, and two points leave time to repeat them."""
     spans = [(len(r.prompt_ids), len(r.prompt_ids) + len(r.output_ids)) for each in sets for r in each.recordings]
     return min(first for first, _ in spans), max(last for _, last in spans)
 

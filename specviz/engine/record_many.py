@@ -70,11 +70,11 @@ def record_many(
             same settings can share what it wrote.
         progress: called with a stage, prompts done, and prompts in all.
     """
-    parts.mkdir(parents=True, exist_ok=True)
     drafted = min(max_draft, engine.widest_draft)
     settings = Settings(max_draft=drafted, max_new_tokens=max_new_tokens, sampling=sampling, rule=rule, seed=seed)
     written = {} if written is None else written
     check_recordable(settings.rule)
+    parts.mkdir(parents=True, exist_ok=True)
     recordings: list[Recording] = []
     failures: dict[str, str] = {}
     for number, prompt in enumerate(prompts):
