@@ -25,6 +25,7 @@ from rich.table import Table
 
 from specviz import cli_policies
 from specviz.errors import SpecVizError
+from specviz.models.defaults import PASS_MODE, PRECISION
 
 if TYPE_CHECKING:
     from specviz.replay import Sampling
@@ -81,8 +82,9 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--precision",
-        default="fp32",
-        help="of both models: fp32, bf16, fp16, int8, nf4, fp4, with options such as nf4+double or int8+t0; or auto",
+        default=PRECISION,
+        help="of both models: fp32, bf16, fp16, int8, nf4, fp4, with options such as nf4+double or int8+t0; or auto "
+        "(default): bf16 where the device computes in it, else fp32",
     )
     group.add_argument("--draft-precision", help="of the draft, if another")
     group.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
@@ -90,7 +92,7 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
-    group.add_argument("--pass-mode", default="invariant", help="invariant (default) or fast")
+    group.add_argument("--pass-mode", default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})")
     group.add_argument(
         "--compile",
         action="store_true",
@@ -173,6 +175,7 @@ def _drawing(options: argparse.Namespace) -> dict:
 
 def _load(options: argparse.Namespace):
     from specviz.models.loading import load_pair
+    from specviz.models.precision import chosen_precision
 
     precision = _precision(options)
     with stage_progress() as report:
@@ -180,7 +183,7 @@ def _load(options: argparse.Namespace):
             options.target,
             options.draft,
             precision,
-            options.draft_precision or precision,
+            chosen_precision(options.draft_precision or precision, options.device),
             options.device,
             progress=report,
         )
@@ -190,9 +193,9 @@ def _load(options: argparse.Namespace):
 
 
 def _precision(options: argparse.Namespace) -> str:
-    from specviz.models.precision import natural_precision
+    from specviz.models.precision import chosen_precision
 
-    return natural_precision(options.device) if options.precision == "auto" else options.precision
+    return chosen_precision(options.precision, options.device)
 
 
 class stage_progress:
@@ -518,7 +521,7 @@ def _add_compare(commands) -> None:
     parser.add_argument("--limit", type=int, default=6, metavar="N", help="use N prompts, spread evenly (default 6)")
     parser.add_argument("-n", "--max-new-tokens", type=int, default=48, help="most tokens to generate (default 48)")
     parser.add_argument("-g", "--max-draft", type=int, default=8, help="longest draft length to cover (default 8)")
-    parser.add_argument("--pass-mode", default="fast", help="fast (default) or invariant")
+    parser.add_argument("--pass-mode", default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})")
     parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")
     parser.add_argument("--draft", default="builtin-draft", help="hub id, folder or GGUF file")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
@@ -612,7 +615,7 @@ def _add_fidelity(commands) -> None:
         metavar="FILE.parquet",
         help="take the times from this recording set of the same pair instead of measuring them",
     )
-    parser.add_argument("--pass-mode", default="fast", help="fast (default) or invariant")
+    parser.add_argument("--pass-mode", default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})")
     _add_sampling_options(parser, temperature=0.8, rule=False)
     _add_pair_options(parser)
     parser.set_defaults(command=fidelity)
@@ -759,7 +762,7 @@ def _add_bench(commands) -> None:
     engine.add_argument("--compile", action="store_true", help="measure compiled passes too")
 
     speedup = add("speedup", bench_speedup, 48, "the best fixed setting, really run, by category of prompt")
-    speedup.add_argument("--pass-mode", default="fast")
+    speedup.add_argument("--pass-mode", default=PASS_MODE)
     speedup.add_argument("--compile", action="store_true", help="compile the passes first")
     speedup.add_argument(
         "--longest-draft",
@@ -771,7 +774,7 @@ def _add_bench(commands) -> None:
     speedup.add_argument("--repeats", type=int, default=1)
 
     replay = add("replay", bench_replay, 48, "replay against the engine, cost of recording, speed of whole grids")
-    replay.add_argument("--pass-mode", default="fast")
+    replay.add_argument("--pass-mode", default=PASS_MODE)
     replay.add_argument("--exact", action="store_true", help="record exactly and ask for confidences equal to the bit")
     replay.add_argument(
         "--cost-tokens", type=int, default=256, help="tokens of the recording that is timed (default 256)"
@@ -781,7 +784,7 @@ def _add_bench(commands) -> None:
     )
 
     policies = add("policies", bench_policies, 48, "stopping policies: engine, transformers, oracle, time of an arena")
-    policies.add_argument("--pass-mode", default="fast")
+    policies.add_argument("--pass-mode", default=PASS_MODE)
 
     sampling = add("sampling", bench_sampling, 24, "coupled replay, expectations of rejection, cost of a round")
     sampling.add_argument(
@@ -791,7 +794,7 @@ def _add_bench(commands) -> None:
     sampling.add_argument("--first-seed", type=int, default=0, metavar="SEED", help="of these runs (default 0)")
 
     predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
-    predict.add_argument("--pass-mode", default="fast")
+    predict.add_argument("--pass-mode", default=PASS_MODE)
     predict.add_argument("--repeats", type=int, default=1)
 
     precision = add("precision", bench_precision, 48, "outputs across all settings at each precision; LLM.int8's flips")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specviz.errors import SpecVizError
+from specviz.models.defaults import PASS_MODE
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -56,10 +57,6 @@ def priced_sets(paths: list[Path]) -> tuple[list, object]:
         if found.cost_model != sets[0].cost_model:
             raise SpecVizError(f"{path} has another cost model than {paths[0]}; give the files one by one.")
     return [recording for found in sets for recording in found.recordings], CostModel.from_json(sets[0].cost_model)
-
-
-def _pricing(recordings: list) -> dict:
-    return {"pass_mode": recordings[0].settings.get("pass_mode"), "outside": "clamp"}
 
 
 def _flags(pair, source: str | None) -> bytes | None:
@@ -151,7 +148,6 @@ def run_arena(options: argparse.Namespace) -> None:
             cost,
             options.max_draft,
             flags=flags,
-            **_pricing(recordings),
             progress=lambda label, *_: status.update(f"Replaying: {label}"),
         )
     frame = arena_table(result)
@@ -261,7 +257,9 @@ def _add_tune(commands, add_pair_options) -> None:
     parser.add_argument("--prompts", type=Path, metavar="FILE", help="record these (default: the set of SpecViz)")
     parser.add_argument("--out", type=Path, metavar="FILE.parquet", help="record there (default: a name from the pair)")
     parser.add_argument("-n", "--max-new-tokens", type=int, default=128, help="when recording (default 128)")
-    parser.add_argument("--pass-mode", default="fast", help="when recording: fast (default) or invariant")
+    parser.add_argument(
+        "--pass-mode", default=PASS_MODE, help=f"when recording: fast or invariant (default {PASS_MODE})"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report that works offline")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the choices as a table")
     add_pair_options(parser)
@@ -278,7 +276,7 @@ def run_tune(options: argparse.Namespace) -> None:
     if options.recordings and (options.prompts or options.pair or options.out):
         raise SpecVizError("Give either a recording set, or a pair and prompts to record; not both.")
     recordings, cost = priced_sets(options.recordings or [_record(options)])
-    result = tune(recordings, cost, **_pricing(recordings))
+    result = tune(recordings, cost)
     console.print(f"Tuned for {_described(result.pair, result.prompts)}", markup=False)
     table = _table("failing token", "τ", "γ", "speedup", "on new prompts", "95 % interval", "regret", "flat top, τ")
     names = {"drop": "withheld", "keep": "proposed", "fixed": "no threshold"}

@@ -36,7 +36,7 @@ def gallery():
 @pytest.fixture(scope="module")
 def judged(gallery):
     recordings, cost, flags = gallery
-    return arena(recordings, cost, 8, flags=flags, pass_mode="fast", outside="clamp", resamples=200)
+    return arena(recordings, cost, 8, flags=flags, pass_mode="fast", resamples=200)
 
 
 def test_the_arena_is_sorted_complete_and_under_the_oracle(judged):
@@ -77,7 +77,7 @@ def test_each_half_is_judged_at_the_choice_of_the_other(gallery, judged):
     recordings, cost, _ = gallery
     first, second = halves(recordings)
     entry = judged.entry("Fixed length")
-    cells = grid(recordings, cost, [0.0], range(1, 9), pass_mode="fast", outside="clamp", resamples=10)
+    cells = grid(recordings, cost, [0.0], range(1, 9), pass_mode="fast", resamples=10)
     seconds = cells.seconds[:, 0]
     choices = [1 + int(seconds[half].sum(axis=0).argmin()) for half in (first, second)]
     assert list(entry.chosen) == choices
@@ -98,7 +98,7 @@ def test_nothing_learnt_depends_on_the_judged_half():
     results = []
     for chosen in (recordings, changed):
         replayer = PolicyReplayer(chosen, 5)
-        training = Training(replayer.part(first), cost, "fast", "clamp", FLAGS)
+        training = Training(replayer.part(first), cost, "fast", FLAGS)
         results.append((training.cost_aware, training.learned, training.context_threshold(0.5)))
     assert results[0] == results[1]
 
@@ -157,14 +157,14 @@ def test_holm_stops_at_the_first_that_fails():
 @pytest.fixture(scope="module")
 def tuned(gallery):
     recordings, cost, _ = gallery
-    return tune(recordings, cost, pass_mode="fast", outside="clamp", resamples=200)
+    return tune(recordings, cost, pass_mode="fast", resamples=200)
 
 
 def test_tuning_is_cross_validated(gallery, tuned):
     recordings, cost, _ = gallery
     parts = fold_of_each(recordings, 5)
     for name, choice in (("drop", tuned.drop), ("keep", tuned.keep)):
-        cells = grid(recordings, cost, on_fail=name, pass_mode="fast", outside="clamp", resamples=10)
+        cells = grid(recordings, cost, on_fail=name, pass_mode="fast", resamples=10)
         flat = cells.seconds.reshape(len(recordings), -1)
         for fold in range(5):
             cell = flat[parts != fold].sum(axis=0).argmin()

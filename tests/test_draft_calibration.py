@@ -201,7 +201,7 @@ def test_stretches_find_the_planted_ones_and_the_draft_length_they_deserve():
     drafted = made_up.output_ids.copy()
     drafted[30:60] += 1
     recording = replace(made_up, draft_token=drafted)
-    found = context_report.stretches(recording, random_cost(1, straight=True), 8, pass_mode="fast", outside="clamp")
+    found = context_report.stretches(recording, random_cost(1, straight=True), 8, pass_mode="fast")
     assert [stretch.predictable for stretch in found] == [True, False, True]
     assert abs(found[1].start - 30) <= 1 and abs(found[1].end - 60) <= 1
     assert found[0].start == 0 and found[-1].end == len(recording.output_ids)

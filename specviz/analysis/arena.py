@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits, resample_weights, speedup_limits
-from specviz.analysis.cost_model import CostModel
+from specviz.analysis.cost_model import CostModel, outside_words, recorded_pass_mode
 from specviz.analysis.draft_calibration import halves
 from specviz.analysis.fitting import MakePolicy, Training, learned_policy
 from specviz.analysis.metrics import pooled
@@ -163,6 +163,8 @@ class Arena:
             if beaten
             else f"With {len(self.plain_seconds)} prompts the lead of {best.label} over none of the others is sure."
         )
+        if self.outside:
+            lines.append(outside_words(self.outside, len(self.plain_seconds)))
         return tuple(lines)
 
 
@@ -173,7 +175,6 @@ def arena(
     *,
     flags: bytes | None = None,
     pass_mode: str | None = None,
-    outside: str = "refuse",
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     progress: Callable[[str, int, int], None] = lambda *_: None,
@@ -192,13 +193,14 @@ def arena(
         raise SpecVizError(
             "The arena chooses on one half of the prompts and judges on the other; it needs at least two."
         )
+    pass_mode = pass_mode or recorded_pass_mode(recordings)
     longest = min([cost.mode(pass_mode).longest_draft, *(recording.max_draft for recording in recordings)])
     max_draft = longest if max_draft is None else max_draft
     if not 1 <= max_draft <= longest:
         raise SpecVizError(f"The draft length is {max_draft}; these recordings and prices cover 1 to {longest}.")
     folds = halves(recordings)
     everything = PolicyReplayer(recordings, max_draft)
-    pricing = {"cost": cost, "pass_mode": pass_mode, "outside": outside}
+    pricing = {"cost": cost, "pass_mode": pass_mode}
     taught = [Training(everything.part(fold), flags=flags, **pricing) for fold in folds]
 
     def priced(counts: RoundCounts) -> np.ndarray:
@@ -209,7 +211,7 @@ def arena(
     contestants = [one for one in CONTESTANTS if flags is not None or not one.needs_texts]
     total = len(contestants) + 2
 
-    optimal = everything.counts(optimal_oracles(everything, cost, pass_mode, outside))
+    optimal = everything.counts(optimal_oracles(everything, cost, pass_mode))
     best = priced(optimal)
 
     def entry(label, counts, seconds, knob="", values=(), chosen=(), chosen_speedup=None, curve=(), oracle=False):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.cost_model import CostModel, rates
+from specviz.analysis.cost_model import CostModel, rates, recorded_pass_mode
 from specviz.analysis.draft_calibration import wilson
 from specviz.replay.contexts import KINDS, kinds_of_positions, places_in_sentence
 from specviz.replay.one_setting import Rounds, check_fixed_output
@@ -91,7 +91,9 @@ class Stretch:
         return self.end - self.start
 
 
-def stretches(recording: Recording, cost: CostModel | None, max_draft: int, **pricing) -> list[Stretch]:
+def stretches(
+    recording: Recording, cost: CostModel | None, max_draft: int, pass_mode: str | None = None
+) -> list[Stretch]:
     """The text cut into predictable and uncertain stretches, in order.
 
     Two acceptance rates and the most likely way to switch between them (a hidden Markov model of two states, decoded
@@ -101,12 +103,13 @@ def stretches(recording: Recording, cost: CostModel | None, max_draft: int, **pr
 
     Args:
         cost: None finds the stretches only.
-        pricing: `pass_mode` and `outside`, as for `predict`.
+        pass_mode: what prices it; the recording's own by default.
 
     Raises:
         SpecVizError: the cost model does not cover the recording, or its rule accepts by chance.
     """
     check_fixed_output(recording)
+    pass_mode = pass_mode or recorded_pass_mode([recording])
     right = recording.draft_token == recording.output_ids
     easy = _two_levels(right)
     cuts = np.flatnonzero(np.diff(easy.astype(np.int8))) + 1
@@ -117,7 +120,7 @@ def stretches(recording: Recording, cost: CostModel | None, max_draft: int, **pr
     ]
     if cost is None:
         return found
-    tokens, seconds = _rounds_by_length(Rounds(recording, max_draft, None), cost, max_draft, **pricing)
+    tokens, seconds = _rounds_by_length(Rounds(recording, max_draft, None), cost, max_draft, pass_mode)
 
     def deserved(one: Stretch) -> int:
         inside = slice(one.start, one.end)
@@ -157,11 +160,12 @@ def _viterbi(right: np.ndarray, rate: np.ndarray) -> np.ndarray:
     return np.array(states[::-1], bool)
 
 
-def _rounds_by_length(rounds: Rounds, cost: CostModel, max_draft: int, **pricing) -> tuple[np.ndarray, np.ndarray]:
+def _rounds_by_length(
+    rounds: Rounds, cost: CostModel, max_draft: int, pass_mode: str | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and seconds (N, max_draft) of a round that starts at each position and drafts 1 .. max_draft tokens."""
     number, prompt = len(rounds.output), len(rounds.prompt)
-    pass_mode, outside = pricing.get("pass_mode"), pricing.get("outside", "refuse")
-    price = rates(cost, pass_mode, [prompt], [number], max_draft, outside)
+    price = rates(cost, pass_mode, [prompt], [number], max_draft)
     lengths = np.arange(1, max_draft + 1)
     right = np.array(rounds.right_run[:number])[:, None]
     context = prompt + np.arange(number)[:, None]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from specviz.errors import SpecVizError
-from specviz.trace import PairInfo
+from specviz.trace import PairInfo, Recording
 
 FORMAT_VERSION = 1
 PASS_MODES = ("invariant", "fast")
@@ -80,7 +80,7 @@ class CostModel:
     Attributes:
         pair: models, precisions, device and versions that were measured.
         contexts: (C,) context lengths in tokens, prompt included, rising. Start at 1: a context outside the measured
-            ones has no price.
+            ones is priced as the nearest (`rates`).
         modes: pass mode ("fast", "invariant") -> its times; at least one.
         repeats: how often each thing was measured.
 
@@ -195,16 +195,14 @@ def rates(
     prompt_tokens: Sequence[int],
     output_tokens: Sequence[int],
     longest: int,
-    outside: str = "refuse",
 ) -> Rates:
     """Prices along generations with these numbers of prompt and output tokens and proposals of up to `longest` tokens.
 
-    Args:
-        outside: what to do with contexts beyond the measured ones: "refuse", or "clamp" (price them as the nearest
-            measured context and say so in `Rates.outside`).
+    A context beyond the measured ones is priced as the nearest measured context, and `Rates.outside` marks its
+    recording: this is the one place that decides it, for every page, command and report (`outside_words` says it).
 
     Raises:
-        SpecVizError: a draft length, or a context if `outside` is "refuse", was not measured.
+        SpecVizError: a draft length was not measured.
     """
     times = cost.mode(pass_mode)
     if longest > times.longest_draft:
@@ -214,13 +212,6 @@ def rates(
         )
     first = np.asarray(prompt_tokens, np.float64)
     last = first + np.asarray(output_tokens, np.float64)
-    beyond = (first < cost.contexts[0]) | (last > cost.contexts[-1])
-    if beyond.any() and outside != "clamp":
-        row = int(np.flatnonzero(beyond)[0])
-        raise SpecVizError(
-            f"This cost model was measured for contexts of {cost.contexts[0]} to {cost.contexts[-1]} tokens, "
-            f"but a text runs from {int(first[row])} to {int(last[row])}; measure again with contexts that cover it."
-        )
     lines = _lines(np.asarray(cost.contexts, np.float64), first, last)
     table = times.target_pass.median
     if len(times.widths) == 1:
@@ -236,8 +227,31 @@ def rates(
         second_token=surcharge[..., 0] + surcharge[..., 1] * (first + last) / 2,
         plain=_apply(lines, times.plain_step.median),
         overhead=float(times.round_overhead.median),
-        outside=beyond,
+        outside=beyond_measured(cost, prompt_tokens, output_tokens),
     )
+
+
+def recorded_pass_mode(recordings: Sequence[Recording]) -> str | None:
+    """The pass mode that prices recordings where none is asked for: their own; None where they name none."""
+    return recordings[0].settings.get("pass_mode") if recordings else None
+
+
+def beyond_measured(cost: CostModel, prompt_tokens: Sequence[int], output_tokens: Sequence[int]) -> np.ndarray:
+    """(R,) bool: which generations have contexts that were not measured."""
+    first = np.asarray(prompt_tokens, np.float64)
+    return (first < cost.contexts[0]) | (first + output_tokens > cost.contexts[-1])
+
+
+def outside_words(outside: int, recordings: int) -> str:
+    """What pages, commands and reports say of contexts beyond the measured ones; empty where there are none.
+
+    Args:
+        outside: how many of the `recordings` have such contexts.
+    """
+    if not outside:
+        return ""
+    some = "The text has" if recordings == 1 else f"{outside} of {recordings} texts have"
+    return f"{some} context lengths beyond the measured ones, priced as the nearest measured length."
 
 
 def _lines(contexts: np.ndarray, first: np.ndarray, last: np.ndarray, points: int = 65) -> np.ndarray:

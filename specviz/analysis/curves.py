@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specviz.analysis.bootstrap import LEVEL, RESAMPLES, resample_weights, speedup_limits
-from specviz.analysis.cost_model import CostModel
+from specviz.analysis.cost_model import CostModel, recorded_pass_mode
 from specviz.analysis.metrics import pooled
 from specviz.analysis.prediction import predict
 from specviz.analysis.verdict import Verdict, judge
@@ -74,16 +74,19 @@ def speedup_curve(
     *,
     on_fail: str = "drop",
     pass_mode: str | None = None,
-    outside: str = "refuse",
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> SpeedupCurve:
     """Speedup against threshold; by default the exact step function over every threshold where anything changes.
 
+    Args:
+        pass_mode: what prices it; the recordings' own by default.
+
     Raises:
         SpecVizError: the recordings or the cost model do not cover these settings.
     """
-    pricing = {"pass_mode": pass_mode, "outside": outside}
+    pass_mode = pass_mode or recorded_pass_mode(recordings)
+    pricing = {"pass_mode": pass_mode}
     if thresholds is None:
         exact_thresholds, counts, plain, seconds, beyond = _step_function(recordings, cost, max_draft, on_fail, pricing)
     else:
@@ -119,21 +122,24 @@ def grid(
     *,
     on_fail: str = "drop",
     pass_mode: str | None = None,
-    outside: str = "refuse",
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> SpeedupGrid:
     """Speedup over thresholds (default 0, 0.01 .. 1) and draft lengths (default: all recorded that have a price).
 
+    Args:
+        pass_mode: what prices them; the recordings' own by default.
+
     Raises:
         SpecVizError: the recordings or the cost model do not cover these settings.
     """
+    pass_mode = pass_mode or recorded_pass_mode(recordings)
     thresholds = np.linspace(0, 1, 101) if thresholds is None else np.unique(np.asarray(thresholds, np.float64))
     if max_drafts is None:
         longest = min([cost.mode(pass_mode).longest_draft, *(recording.max_draft for recording in recordings)])
         max_drafts = np.arange(1, longest + 1)
     max_drafts = np.unique(np.asarray(max_drafts, np.int64))
-    pricing = {"pass_mode": pass_mode, "outside": outside}
+    pricing = {"pass_mode": pass_mode}
     counts, plain, seconds, beyond = _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing)
     fixed = _priced(recordings, cost, [0.0], max_drafts, on_fail, pricing)[2][:, 0]
     flat = seconds.reshape(len(plain), -1)

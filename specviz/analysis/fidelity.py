@@ -261,7 +261,7 @@ def trade_offs(
         counts = RoundCounts(
             *(np.stack([getattr(one, name) for one, _ in followed]) for name in RoundCounts.__dataclass_fields__)
         )
-        price = predict(counts, cost, pass_mode=pass_mode, prompt_tokens=prompts, outside="clamp")
+        price = predict(counts, cost, pass_mode=pass_mode, prompt_tokens=prompts)
         judged = np.concatenate([judged for _, judged in followed])
         kl, distance, surprise = (
             np.concatenate([getattr(text, name)[row] for text in drift.texts])

@@ -37,7 +37,6 @@ class Training:
     replayer: PolicyReplayer
     cost: CostModel
     pass_mode: str | None = None
-    outside: str = "refuse"
     flags: bytes | None = None
 
     def seconds(self, policies: Policy | Sequence[Policy]) -> np.ndarray:
@@ -47,7 +46,6 @@ class Training:
             self.cost,
             pass_mode=self.pass_mode,
             prompt_tokens=self.replayer.prompt_tokens,
-            outside=self.outside,
         )
         return found.seconds
 
@@ -55,9 +53,7 @@ class Training:
     def cost_aware(self) -> CostAware:
         """The cost-aware policy at the time per token that it brings about itself."""
         outputs = [len(rounds.output) for rounds in self.replayer.rounds]
-        price = rates(
-            self.cost, self.pass_mode, self.replayer.prompt_tokens, outputs, self.replayer.max_draft, self.outside
-        )
+        price = rates(self.cost, self.pass_mode, self.replayer.prompt_tokens, outputs, self.replayer.max_draft)
         middle = np.asarray(self.replayer.prompt_tokens) + np.asarray(outputs) / 2
 
         def at_middle(lines):

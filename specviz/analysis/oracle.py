@@ -22,16 +22,14 @@ def stop_oracles(replayer: PolicyReplayer) -> list[StopOracle]:
     return [StopOracle(rounds.output) for rounds in replayer.rounds]
 
 
-def optimal_oracles(
-    replayer: PolicyReplayer, cost: CostModel, pass_mode: str | None = None, outside: str = "refuse"
-) -> list[OptimalOracle]:
+def optimal_oracles(replayer: PolicyReplayer, cost: CostModel, pass_mode: str | None = None) -> list[OptimalOracle]:
     """One per recording: no policy of the same longest draft takes less time.
 
     Raises:
         SpecVizError: the cost model does not cover the recordings.
     """
     outputs = [len(rounds.output) for rounds in replayer.rounds]
-    price = rates(cost, pass_mode, replayer.prompt_tokens, outputs, replayer.max_draft, outside)
+    price = rates(cost, pass_mode, replayer.prompt_tokens, outputs, replayer.max_draft)
     plans = []
     for row, rounds in enumerate(replayer.rounds):
         plan, _ = fastest_plan(

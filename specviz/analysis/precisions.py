@@ -116,13 +116,11 @@ class Combination:
     @cached_property
     def grid(self) -> SpeedupGrid:
         """Speedup over its own plain decoding, over thresholds and draft lengths."""
-        return grid(self.recordings.recordings, self.cost, pass_mode=self.pass_mode, outside="clamp")
+        return grid(self.recordings.recordings, self.cost, pass_mode=self.pass_mode)
 
     def curve(self, max_draft: int) -> SpeedupCurve:
         """Exact speedup over its own plain decoding at every threshold."""
-        return speedup_curve(
-            self.recordings.recordings, self.cost, max_draft, pass_mode=self.pass_mode, outside="clamp"
-        )
+        return speedup_curve(self.recordings.recordings, self.cost, max_draft, pass_mode=self.pass_mode)
 
     @cached_property
     def tokens(self) -> np.ndarray:

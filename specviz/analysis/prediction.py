@@ -23,7 +23,7 @@ class Prediction:
     wasted_seconds: np.ndarray  # the part of draft_seconds that drafted tokens which were not accepted
     plain_seconds: np.ndarray  # plain decoding of the same output
     tokens: np.ndarray  # emitted
-    outside: np.ndarray  # bool: some contexts were beyond the measured ones
+    outside: np.ndarray  # bool: some contexts were beyond the measured ones, priced as the nearest measured one
 
     @property
     def seconds(self) -> np.ndarray:
@@ -73,7 +73,6 @@ def predict(
     *,
     pass_mode: str | None = None,
     prompt_tokens: Sequence[int] | None = None,
-    outside: str = "refuse",
 ) -> Prediction:
     """What a trace, or counts, would have cost; for a trace exactly the sum of its `round_times`.
 
@@ -81,7 +80,6 @@ def predict(
         what: a trace, or counts whose first axis runs over R recordings.
         pass_mode: default: a trace's own; for counts the cost model's only one, else `invariant`.
         prompt_tokens: (R,) lengths of the prompts; needed with counts only.
-        outside: "refuse" contexts beyond the measured ones, or "clamp" (then see `Prediction.outside`).
 
     Raises:
         SpecVizError: the cost model does not cover this.
@@ -89,18 +87,18 @@ def predict(
     if isinstance(what, Trace):
         single = trace_counts(what).map(lambda values: np.asarray(values)[None])
         mode = pass_mode or what.run.settings.get("pass_mode")
-        found = _predict_counts(single, cost, mode, [len(what.run.prompt_ids)], outside)
+        found = _predict_counts(single, cost, mode, [len(what.run.prompt_ids)])
         return Prediction(*(getattr(found, name)[0] for name in Prediction.__dataclass_fields__))
-    return _predict_counts(what, cost, pass_mode, prompt_tokens, outside)
+    return _predict_counts(what, cost, pass_mode, prompt_tokens)
 
 
-def round_times(trace: Trace, cost: CostModel, *, pass_mode: str | None = None, outside: str = "refuse") -> RoundTimes:
+def round_times(trace: Trace, cost: CostModel, *, pass_mode: str | None = None) -> RoundTimes:
     """What each round of a trace would have cost. Arguments and errors as in `predict`."""
     rounds = trace.rounds
     prompt = len(trace.run.prompt_ids)
     mode = pass_mode or trace.run.settings.get("pass_mode")
     longest = int(rounds["proposed"].max(initial=0))
-    price = rates(cost, mode, [prompt], [len(trace.run.output_ids)], longest, outside)
+    price = rates(cost, mode, [prompt], [len(trace.run.output_ids)], longest)
     context, steps = prompt + rounds["start"].astype(np.int64), rounds["draft_steps"].astype(np.int64)
     # As in `trace_counts`: the first step after a fully accepted proposal takes in two tokens.
     all_used = (rounds["accepted"] == rounds["proposed"]) & (rounds["proposed"] > 0) & (rounds["withheld"] == 0)
@@ -121,13 +119,13 @@ def measured_round_times(trace: Trace) -> RoundTimes:
     return RoundTimes(*times, origin="measured", pair=trace.run.pair)
 
 
-def _predict_counts(counts: RoundCounts, cost, pass_mode, prompt_tokens, outside) -> Prediction:
+def _predict_counts(counts: RoundCounts, cost, pass_mode, prompt_tokens) -> Prediction:
     shape = np.shape(counts.rounds)
     others = tuple(range(1, len(shape)))
     used = counts.proposal_lengths.any(axis=tuple(range(len(shape))))
     longest = int(np.flatnonzero(used).max(initial=0))
     emitted = counts.emitted.max(axis=others, initial=0)  # the output does not depend on the cell
-    price: Rates = rates(cost, pass_mode, prompt_tokens, emitted, longest, outside)
+    price: Rates = rates(cost, pass_mode, prompt_tokens, emitted, longest)
 
     def per_recording(values):
         """Give (R, ...) one axis per further axis of the counts."""

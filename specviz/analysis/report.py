@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from specviz.analysis.cost_model import outside_words
 from specviz.analysis.curves import SpeedupGrid
 from specviz.analysis.metrics import metrics
 from specviz.trace.files import whole_file
@@ -78,7 +79,5 @@ def describe(cells: SpeedupGrid) -> str:
         *cells.verdict.sentences,
     ]
     if cells.outside:
-        lines.append(
-            f"{cells.outside} of {number} prompts have contexts that were not measured; they are priced as the nearest."
-        )
+        lines.append(outside_words(cells.outside, number))
     return "\n".join(lines)

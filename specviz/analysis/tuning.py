@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits, resample_weights, speedup_limits
-from specviz.analysis.cost_model import CostModel
+from specviz.analysis.cost_model import CostModel, outside_words, recorded_pass_mode
 from specviz.analysis.curves import SpeedupGrid, grid
 from specviz.errors import SpecVizError
 from specviz.trace import PairInfo, Recording
@@ -102,7 +102,7 @@ class Tuning:
         else:
             lines.append(f"About {self.more_prompts} more prompts of this kind would settle it.")
         if self.outside:
-            lines.append(f"{self.outside} prompts have contexts that were not measured, priced as the nearest.")
+            lines.append(outside_words(self.outside, self.prompts))
         return tuple(lines)
 
 
@@ -111,7 +111,6 @@ def tune(
     cost: CostModel,
     *,
     pass_mode: str | None = None,
-    outside: str = "refuse",
     folds: int = FOLDS,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
@@ -123,7 +122,8 @@ def tune(
     """
     if len(recordings) < 2:
         raise SpecVizError("Tuning judges a setting on prompts that did not choose it; it needs at least two prompts.")
-    pricing = {"pass_mode": pass_mode, "outside": outside, "level": level, "resamples": resamples}
+    pass_mode = pass_mode or recorded_pass_mode(recordings)
+    pricing = {"pass_mode": pass_mode, "level": level, "resamples": resamples}
     grids = {on_fail: grid(recordings, cost, on_fail=on_fail, **pricing) for on_fail in ("drop", "keep")}
     weights = resample_weights(len(recordings), resamples)
     parts = fold_of_each(recordings, folds)

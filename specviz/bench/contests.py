@@ -21,14 +21,14 @@ def contestants_on(
     replayer: PolicyReplayer, cost: CostModel, flags: bytes = LETTERS
 ) -> Iterator[tuple[str, list[Policy]]]:
     """(label, one policy per prompt): every contestant at a low, a middle and a high value of its knob; the oracles."""
-    number, training = len(replayer), Training(replayer, cost, "fast", "clamp", flags)
+    number, training = len(replayer), Training(replayer, cost, "fast", flags)
     for contestant in CONTESTANTS:
         values = contestant.knob_values(replayer.max_draft)
         for value in sorted({values[0], values[len(values) // 2], values[-1]}):
             policy = contestant.make(value, training)
             yield f"{contestant.label} {contestant.knob} {value:g}", [policy] * number
     yield "Stop oracle", stop_oracles(replayer)
-    yield "Optimal oracle", optimal_oracles(replayer, cost, "fast", "clamp")
+    yield "Optimal oracle", optimal_oracles(replayer, cost, "fast")
 
 
 def made_up_cost(longest: int, draft: float = 1.0, width: float = 1.0) -> CostModel:

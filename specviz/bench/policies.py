@@ -76,7 +76,7 @@ def time_arena(verdicts: Verdicts, recordings: int = ARENA_RECORDINGS, tokens: i
     source = np.random.default_rng(0)
     made = [synthetic_recording(source, tokens) for _ in range(recordings)]
     began = time.perf_counter()
-    result = arena(made, made_up_cost(16), flags=LETTERS, outside="clamp")
+    result = arena(made, made_up_cost(16), flags=LETTERS)
     seconds = time.perf_counter() - began
     verdicts.check(
         f"an arena of {len(result.entries)} policies on {recordings} recordings of {tokens} tokens takes at most "

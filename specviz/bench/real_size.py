@@ -54,7 +54,7 @@ def run(
             recordings = forced_recordings(
                 engine.pair_info(), engine.fixed_settings(Settings()), rate, tokens=FORCED_TOKENS, max_draft=max_draft
             )
-            cells = grid(recordings.recordings, cost, thresholds=[0.0], pass_mode=pass_mode, outside="clamp")
+            cells = grid(recordings.recordings, cost, thresholds=[0.0], pass_mode=pass_mode)
             best = int(np.argmax(cells.speedup[0]))
             tokens = sum(len(recording.output_ids) for recording in recordings.recordings)
             rows.append(

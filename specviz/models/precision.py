@@ -173,6 +173,11 @@ def natural_precision(device: str) -> str:
     return "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "fp32"
 
 
+def chosen_precision(precision: str, device: str) -> str:
+    """`precision` itself, or the one that the device computes in by nature where it is "auto"."""
+    return natural_precision(device) if precision == "auto" else precision
+
+
 def precision_problem(precision: str, device: str) -> str | None:
     """Why this device cannot run this precision (a text for `read_precision`), in one sentence; None if it can.
 

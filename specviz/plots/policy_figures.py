@@ -12,6 +12,7 @@ from specviz.plots.style import (
     DRAFT,
     MODELLED,
     OTHER,
+    OUTSIDE,
     RULE,
     SERIES,
     TARGET,
@@ -27,7 +28,7 @@ def _about(result: Arena) -> list[str]:
     about = [describe_pair(result.pair), prompts(len(result.plain_seconds)), f"pass mode {result.pass_mode}"]
     about.append(f"drafts of at most {result.max_draft}")
     if result.outside:
-        about.append("some contexts were not measured and are priced as the nearest")
+        about.append(OUTSIDE)
     return about
 
 

@@ -11,6 +11,7 @@ from specviz.analysis.metrics import metrics
 from specviz.plots.style import (
     DASHES,
     MODELLED,
+    OUTSIDE,
     REPLAYED,
     RULE,
     SERIES,
@@ -41,7 +42,7 @@ def speedup_figure(
         level = next(iter(curves.values())).level
         about.append(f"band: {level:.0%} interval over prompts")
     if any(curve.outside for curve in curves.values()):
-        about.append("some contexts were not measured and are priced as the nearest")
+        about.append(OUTSIDE)
     figure = new_figure("Speedup against threshold", MODELLED, about, "threshold τ", "speedup over plain decoding (×)")
     for number, (name, curve) in enumerate(curves.items()):
         _add_curve(figure, plain(name), curve, SERIES[number % len(SERIES)])
@@ -123,7 +124,7 @@ def heat_map_figure(cells: SpeedupGrid) -> go.Figure:
     number = len(cells.plain_seconds)
     about = [describe_pair(cells.pair), prompts(number), f"pass mode {cells.pass_mode}"]
     if cells.outside:
-        about.append("some contexts were not measured and are priced as the nearest")
+        about.append(OUTSIDE)
     figure = new_figure("Speedup over threshold and draft length", MODELLED, about, "threshold τ", "draft length γ")
     interval = number > 1
     template = "τ = %{x:.3f}, γ = %{y}<br>%{z:.3f}×"

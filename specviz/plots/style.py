@@ -21,6 +21,7 @@ MEASURED, REPLAYED, MODELLED = "measured", "replayed", "modelled"
 DASHES = {MEASURED: "solid", REPLAYED: "dash", MODELLED: "dot"}
 PATTERNS = {MEASURED: "", REPLAYED: "/", MODELLED: "."}  # of bars
 
+OUTSIDE = "some contexts were not measured and are priced as the nearest"  # in a subtitle
 SUBTITLE_WIDTH = 52  # characters, so that it fits a phone
 
 

@@ -40,8 +40,8 @@ def trace_figures(shown: Shown, tau: float, max_draft: int) -> Iterator[tuple[st
     the one that is made fastest, so that the browser begins early."""
     trace = shown.trace(tau, max_draft)
     if shown.cost is not None:
-        yield "time", time_figure(predict(trace, shown.cost, outside="clamp"), shown.recording.pair)
-        yield "timeline", timeline_figure(trace, round_times(trace, shown.cost, outside="clamp"))
+        yield "time", time_figure(predict(trace, shown.cost), shown.recording.pair)
+        yield "timeline", timeline_figure(trace, round_times(trace, shown.cost))
     yield "run-lengths", run_lengths_figure(trace)
     yield "confidence", confidence_figure(trace, display_from(shown.tokens))
 

@@ -34,11 +34,6 @@ def longest_draft(offered: ShownSet) -> int:
     return min(shown.longest_draft for shown in offered.members)
 
 
-def pricing(offered: ShownSet) -> dict:
-    """How pages price: in the set's own pass mode, contexts beyond the measured ones as the nearest."""
-    return {"pass_mode": offered.recordings[0].settings.get("pass_mode"), "outside": "clamp"}
-
-
 def token_flags(offered: ShownSet) -> bytes | None:
     """What the kinds of position need to know of the tokens; None where their texts are not known."""
     known: dict[int, bytes] = {}
@@ -62,7 +57,7 @@ def arena_of(offered: ShownSet, max_draft: int) -> Arena:
 
 @st.cache_resource(max_entries=16, show_spinner="Replaying every policy")
 def _arena(_offered: ShownSet, names: tuple[str, ...], max_draft: int) -> Arena:
-    return arena(_offered.recordings, _offered.cost, max_draft, flags=token_flags(_offered), **pricing(_offered))
+    return arena(_offered.recordings, _offered.cost, max_draft, flags=token_flags(_offered))
 
 
 def tuning_of(offered: ShownSet) -> Tuning:
@@ -76,7 +71,7 @@ def tuning_of(offered: ShownSet) -> Tuning:
 
 @st.cache_resource(max_entries=16, show_spinner="Replaying the grid")
 def _tuning(_offered: ShownSet, names: tuple[str, ...]) -> Tuning:
-    return tune(_offered.recordings, _offered.cost, **pricing(_offered))
+    return tune(_offered.recordings, _offered.cost)
 
 
 def calibrations_of(offered: ShownSet, split: str) -> dict[str, draft.Calibration]:
@@ -124,7 +119,7 @@ def _calibrations(
 def _recalibration(_offered: ShownSet, names: tuple[str, ...], max_draft: int):
     found = draft.recalibrate(_offered.recordings)
     shown = [_offered.recordings[place] for place in found.shown_on]
-    curves = draft.mapped_curves(shown, _offered.cost, max_draft, found.maps, resamples=200, **pricing(_offered))
+    curves = draft.mapped_curves(shown, _offered.cost, max_draft, found.maps, resamples=200)
     return found, curves
 
 
@@ -139,8 +134,7 @@ def recalibration_of(offered: ShownSet, max_draft: int):
 
 def stretches_of(shown, max_draft: int) -> list[context_report.Stretch]:
     """The predictable and uncertain stretches of one recording; without a cost model they deserve no draft length."""
-    pass_mode = shown.recording.settings.get("pass_mode")
-    return context_report.stretches(shown.recording, shown.cost, max_draft, pass_mode=pass_mode, outside="clamp")
+    return context_report.stretches(shown.recording, shown.cost, max_draft)
 
 
 def policy_descriptions() -> dict[str, str]:

@@ -135,9 +135,8 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
     if cost is not None:
         pass_mode = recording.settings.get("pass_mode")
         prompt_tokens = [len(recording.prompt_ids)]
-        times = predict(grid_counts, cost, pass_mode=pass_mode, prompt_tokens=prompt_tokens, outside="clamp")
+        times = predict(grid_counts, cost, pass_mode=pass_mode, prompt_tokens=prompt_tokens)
         packed["speedup"] = _rounded(times.speedup[0, :, 0])
-        packed["outsideMeasuredContexts"] = bool(times.outside.any())
         # What the play button's clock runs on: a draft step in units of a target pass.
         packed["draftStepShare"] = float(
             (times.draft_seconds / counts.draft_steps.clip(1) / (times.verify_seconds / counts.rounds))[0, 0, 0]

@@ -22,8 +22,8 @@ def modelled_race(shown: Shown, tau: float, max_draft: int) -> tuple[Moments, Mo
     if shown.cost is None:
         raise SpecVizError("The pass times of this pair were not measured, so its race has no clock yet.")
     trace = shown.trace(tau, max_draft)
-    times = round_times(trace, shown.cost, outside="clamp")
-    plain_seconds = float(predict(trace, shown.cost, outside="clamp").plain_seconds)
+    times = round_times(trace, shown.cost)
+    plain_seconds = float(predict(trace, shown.cost).plain_seconds)
     number = len(trace.run.output_ids)
     plain = [[plain_seconds * (token + 1) / number, token + 1] for token in range(number)]
     return plain, moments(trace, times.draft + times.verify + times.overhead)

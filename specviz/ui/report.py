@@ -29,7 +29,7 @@ def html_report(shown: Shown, tau: float, max_draft: int) -> str:
         for name, value in vars(metrics(trace)).items()
     }
     if shown.cost is not None:
-        numbers = {"speedup (modelled)": f"{float(predict(trace, shown.cost, outside='clamp').speedup):.3f}", **numbers}
+        numbers = {"speedup (modelled)": f"{float(predict(trace, shown.cost).speedup):.3f}", **numbers}
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in numbers.items())
     emitted = ("accepted", "correction", "bonus")
     text = "".join(

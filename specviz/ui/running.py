@@ -17,8 +17,9 @@ from specviz.engine.precision_comparison import Combination, compare_precisions
 from specviz.engine.record_many import record_many
 from specviz.engine.recording import record
 from specviz.errors import SpecVizError
+from specviz.models.defaults import PASS_MODE
 from specviz.models.loading import LoadedPair, encode_prompt, load_pair
-from specviz.models.precision import natural_precision
+from specviz.models.precision import chosen_precision
 from specviz.models.storage import cache_folder
 from specviz.models.token_text import TokenText
 from specviz.replay import ConfidenceThreshold
@@ -46,7 +47,7 @@ class LivePair:
     def __init__(self, pair: LoadedPair) -> None:
         self._pair = pair
         self.memory_bytes = pair.memory_bytes  # before the engine repacks weights, which hides their size
-        self._engine = Engine(pair, pass_mode="fast")
+        self._engine = Engine(pair, pass_mode=PASS_MODE)
         self._text = TokenText(pair.tokenizer)
 
     def record(
@@ -200,8 +201,8 @@ def load_running_pair(choice: PairChoice, report: Callable[[str, float | None, f
     pair = load_pair(
         choice.target,
         choice.draft,
-        _chosen(choice.target_precision),
-        _chosen(choice.draft_precision),
+        chosen_precision(choice.target_precision, "auto"),
+        chosen_precision(choice.draft_precision, "auto"),
         progress=report,
     )
     leave_out_what_lives()
@@ -229,8 +230,3 @@ def compare_at_precisions(
         progress=progress,
     )
     return None if measured is None else precision_comparison(measured)
-
-
-def _chosen(precision: str) -> str:
-    """The precision itself, or the one this machine computes in by nature for "auto"."""
-    return natural_precision("auto") if precision == "auto" else precision

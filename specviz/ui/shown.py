@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from specviz.analysis import CostModel
+from specviz.analysis.cost_model import beyond_measured, outside_words
 from specviz.errors import SpecVizError
 from specviz.models.precision import rows_are_independent
 from specviz.replay import ConfidenceThreshold, replay
@@ -85,7 +86,9 @@ class Shown:
             first += " At int8 what a row of a pass says depends on its neighbours, so a real run may differ."
         if self.cost is None:
             return f"{first} The cost of its passes was not measured, so there is no speedup."
-        return f"{first} Speedups are modelled from pass times measured on {self.cost.pair.device}."
+        beyond = beyond_measured(self.cost, [len(self.recording.prompt_ids)], [len(self.recording.output_ids)])
+        words = f"{first} Speedups are modelled from pass times measured on {self.cost.pair.device}."
+        return f"{words} {outside_words(int(beyond.sum()), 1)}".rstrip()
 
 
 def _rows_are_independent(precision: str) -> bool:

@@ -38,19 +38,14 @@ def _cost(offered: ShownSet):
     return offered.cost
 
 
-def _pass_mode(offered: ShownSet) -> str | None:
-    return offered.recordings[0].settings.get("pass_mode")
-
-
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _curve(_offered: ShownSet, names: tuple[str, ...], max_draft: int) -> SpeedupCurve:
-    mode = _pass_mode(_offered)
-    return speedup_curve(_offered.recordings, _cost(_offered), max_draft, pass_mode=mode, outside="clamp")
+    return speedup_curve(_offered.recordings, _cost(_offered), max_draft)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _grid(_offered: ShownSet, names: tuple[str, ...]) -> SpeedupGrid:
-    return grid(_offered.recordings, _cost(_offered), pass_mode=_pass_mode(_offered), outside="clamp")
+    return grid(_offered.recordings, _cost(_offered))
 
 
 def sweep_form() -> None:

@@ -14,6 +14,7 @@ from specviz.analysis.calibrated import cost_model
 from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine
 from specviz.engine.recording import record
+from specviz.models.defaults import PASS_MODE
 from specviz.models.loading import encode_prompt, load_pair
 from specviz.models.precision import natural_precision
 from specviz.models.sources import BUILTIN_DRAFT, BUILTIN_TARGET
@@ -98,7 +99,7 @@ PLAN = (
 def make(folder: Path) -> None:
     """Record every planned item into `folder`, one cost model for all of them."""
     precision = natural_precision("auto")
-    engine = Engine(load_pair(BUILTIN_TARGET, BUILTIN_DRAFT, precision, precision), pass_mode="fast")
+    engine = Engine(load_pair(BUILTIN_TARGET, BUILTIN_DRAFT, precision, precision), pass_mode=PASS_MODE)
     encoded = {item.name: encode_prompt(engine.pair, item.prompt) for item in PLAN}
     lengths = [len(ids) for ids in encoded.values()]
     contexts = (min(lengths), max(lengths), max(lengths) + NEW_TOKENS)
