@@ -7,11 +7,28 @@ from pathlib import Path
 import pytest
 from sample_recordings import write_sample_gallery
 
+from specviz.trace.project import ENVIRONMENT_VARIABLE
 from specviz.ui.screenshots import CHROMIUM_FLAGS, running_app
 
 GALLERY = Path(__file__).parent.parent / "specviz" / "ui" / "gallery"
 PRECISIONS, FIDELITY = GALLERY / "precisions", GALLERY / "fidelity"
 PATIENCE = 120_000  # ms; slow machines may take their time, nothing here is timed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def project_of_the_session(tmp_path_factory):
+    """A project folder for what outlives a test, such as a server: no test touches the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path_factory.mktemp("project")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch, tmp_path_factory):
+    """A project folder of the test's own; it does not exist yet, as with a new user."""
+    folder = tmp_path_factory.mktemp("project") / "specviz"
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")
