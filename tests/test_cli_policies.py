@@ -112,6 +112,7 @@ def test_a_set_that_cannot_be_judged_gets_a_sentence(command, tmp_path, capsys, 
     assert status == 2 and complaint
 
 
+@pytest.mark.slow
 def test_bench_policies_holds_on_a_small_pair_and_sees_a_policy_gone_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_policies, "time_arena", lambda verdicts: None)
     monkeypatch.setattr(bench_policies, "check_oracle", lambda verdicts: None)

@@ -116,6 +116,7 @@ def ask(home: Path, address: str, *sources: str) -> list:
     return json.loads(run.stdout)
 
 
+@pytest.mark.slow
 def test_a_model_is_fetched_once_and_loads_without_network_afterwards(hub, tmp_path):
     handler, address = hub
     handler.asked.clear()

@@ -165,6 +165,7 @@ def test_loading_and_running_say_nothing(llama, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_fresh_process_says_nothing_either(llama):
     code = "import sys, torch\nfrom specviz.models.loading import load_model\n"
     code += "model = load_model(sys.argv[1], 'nf4', 'cpu').model\nmodel(torch.tensor([[5, 6, 7]]))"

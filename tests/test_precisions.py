@@ -250,6 +250,7 @@ def test_a_length_below_one_is_named_before_anything_loads_or_is_written(pair, t
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_a_process_of_its_own(pair):
     found = probe(pair[0], "fp32", "cpu", 4)
     assert found.load_seconds > 0 and 0 < found.peak_bytes < 2e9

@@ -113,6 +113,7 @@ def test_greedy_with_a_repetition_penalty_is_generates(engine):
     assert ours != output(engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [None, Rejection(), Lenient(0.3)], ids=str)
 def test_a_seed_reproduces_a_run_and_another_does_not(engine, rule):
     sampling = Sampling(1.0)
@@ -183,6 +184,7 @@ def test_a_draft_of_reduced_vocabulary_samples_and_replays(tmp_path):
     assert trace_differences(real, replay(recording, ConfidenceThreshold(0.1), 4), confidence_tolerance=1e-4) == []
 
 
+@pytest.mark.slow
 def test_first_tokens_of_a_real_pair_have_the_targets_distribution(engine):
     """Rejection through the whole engine, against transformers' own logits of the untouched target."""
     sampling = Sampling(0.8, top_k=8)
@@ -212,6 +214,7 @@ def test_expected_counts_of_fixed_output_are_those_of_the_replay(engine, samplin
             np.testing.assert_allclose(getattr(found, name), getattr(exact, name), atol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 def test_expected_rounds_given_the_text_are_those_of_many_runs(engine):
     """Real runs under rejection: counts minus their expectation given each run's own text average to nothing."""
     sampling, runs = Sampling(0.9), 120

@@ -30,6 +30,7 @@ def watched(pair, case):
     return Watched(copy.deepcopy(pair.target), copy.deepcopy(pair.draft), case, (0,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.sklearn_installed}")
 def test_rounds_are_those_of_transformers(pair, case):
     theirs, policy = watched(pair, case), case.make_policy()
