@@ -6,6 +6,7 @@ from specviz.analysis.arena_table import arena_table, curve_table, pair_table
 from specviz.analysis.report import table_as_csv
 from specviz.errors import SpecVizError
 from specviz.plots.policy_figures import arena_figure, knob_figure, pairs_figure
+from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
 from specviz.ui.judging import arena_of, choose_set, longest_draft, policy_descriptions
 from specviz.ui.messages import problem
@@ -28,7 +29,9 @@ most = longest_draft(offered)
 max_draft = right.slider("Longest draft of every policy", 1, most, min(16, most), key="arena-gamma")
 try:
     result = arena_of(offered, max_draft)
-    st.text(" ".join(result.sentences))
+    st.text(f"With the longest draft of every policy held at {max_draft}: {' '.join(result.sentences)}")
+    st.text(f"Of all settings of a threshold: {advice_of(offered).recommendation}")
+    st.page_link("pages/tuning.py", label="How that was chosen")
     chart(arena_figure(result), "arena-figure", 680)
     table = arena_table(result)
     st.dataframe(

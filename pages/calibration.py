@@ -145,7 +145,7 @@ try:
             chart(mapped_curves_figure(curves, by_rank=True), "mapped-over-proposed", 420)
         best = {name: (curve.thresholds[curve.speedup.argmax()], curve.speedup.max()) for name, curve in curves.items()}
         st.text(
-            "Best threshold and speedup: "
+            f"With γ = {min(8, longest_draft(offered))} and drop held fixed, best threshold and speedup: "
             + "; ".join(f"{name} τ = {tau:.3f}, {speedup:.3f}×" for name, (tau, speedup) in best.items())
             + ", on the same prompts. A map that keeps the order moves the best threshold but not the best speedup, "
             "since the same tokens pass; isotonic steps merge thresholds and can only lose some. Calibrating pays "

@@ -5,6 +5,7 @@ import streamlit as st
 from specviz.errors import SpecVizError
 from specviz.trace import ROUND_COLUMNS, STEP_COLUMNS
 from specviz.ui import query
+from specviz.ui.advice import choose_on_fail
 from specviz.ui.charts import IMAGE_FORMAT, IMAGE_FORMATS
 from specviz.ui.library import (
     MOST_UPLOAD_MB,
@@ -89,15 +90,16 @@ if offered:
     max_draft = right.slider(
         "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="data-gamma"
     )
+    on_fail = choose_on_fail("data-on-fail")
     query.put_shown_into_link(name)
     query.put_into_link(tau=tau, gamma=max_draft)
     st.caption(shown.about())
     try:
-        tables(shown.trace(tau, max_draft), display_from(shown.tokens))
+        tables(shown.trace(tau, max_draft, on_fail), display_from(shown.tokens))
         buttons = st.columns(3)
         buttons[0].download_button(
             "This trace as CSV (zip)",
-            lambda: trace_as_zip(shown, tau, max_draft),
+            lambda: trace_as_zip(shown, tau, max_draft, on_fail),
             "trace.zip",
             "application/zip",
             width="stretch",
@@ -113,7 +115,7 @@ if offered:
         )
         buttons[2].download_button(
             "Report of this view (HTML, works offline)",
-            lambda: html_report(shown, tau, max_draft),
+            lambda: html_report(shown, tau, max_draft, on_fail),
             "specviz-report.html",
             "text/html",
             width="stretch",

@@ -4,51 +4,73 @@ import streamlit as st
 
 from specviz.errors import SpecVizError
 from specviz.ui import query
+from specviz.ui.advice import show_recommendation
 from specviz.ui.charts import trace_charts
 from specviz.ui.gallery import list_items
 from specviz.ui.library import ShownSet, gallery_recording, own_sets
-from specviz.ui.live_panel import drawn_draft_length, live_panel, settled
+from specviz.ui.live_panel import drawn_setting, live_panel, settled
+from specviz.ui.measuring import measured_points
 from specviz.ui.messages import problem
 from specviz.ui.own_prompt import finished_run, prompt_form, watch_run
 from specviz.ui.shown import Shown
-from specviz.ui.sweeps import measured_points
 
 PANEL = "live-panel"
+PANELS = "live-panels"  # key of the session: how often a button opened a setting
 GALLERY, OWN, LOADED = "Gallery", "Your own prompt", "Loaded sets"
 
 
-def measured_marks(shown: Shown, max_draft: int) -> list[dict]:
-    """Points measured on this recording at this draft length, as the panel takes them."""
-    points = [point for point in measured_points(ShownSet("", (shown,))) if point.max_draft == max_draft]
+def measured_marks(shown: Shown, max_draft: int, on_fail: str) -> list[dict]:
+    """Points measured on this recording at this draft length and fate of the token that fails, as the panel takes
+    them."""
+    points = measured_points(ShownSet("", (shown,)))
     return [
-        {"tau": p.threshold, "speedup": p.speedup.value, "low": p.speedup.low, "high": p.speedup.high} for p in points
+        {"tau": p.threshold, "speedup": p.speedup.value, "low": p.speedup.low, "high": p.speedup.high}
+        for p in points
+        if (p.max_draft, p.on_fail) == (max_draft, on_fail)
     ]
+
+
+def open_setting(tau: float, max_draft: int, on_fail: str) -> None:
+    """Bring the panel to a setting: a panel of another key begins with what the link asks for."""
+    query.put_into_link(tau=tau, gamma=max_draft, on_fail=on_fail)
+    st.session_state.pop("first-tau", None)
+    st.session_state[PANELS] = st.session_state.get(PANELS, 0) + 1
+
+
+def panel_key() -> str:
+    number = st.session_state.get(PANELS, 0)
+    return f"{PANEL}-{number}" if number else PANEL
 
 
 @st.fragment
 def panel(shown: Shown) -> None:
+    key = panel_key()
     first = st.session_state.setdefault("first-tau", query.tau_from_link())
-    tau, max_draft = settled(PANEL, first, query.max_draft_from_link(shown.longest_draft))
+    asked = query.max_draft_from_link(shown.longest_draft)
+    tau, max_draft, on_fail = settled(key, first, asked, query.on_fail_from_link())
     max_draft = min(max_draft, shown.longest_draft)
     live_panel(
-        key=PANEL,
+        key=key,
         item=shown.name,
         recording=shown.packed_recording(),
-        rounds=shown.packed_rounds(max_draft),
+        rounds=shown.packed_rounds(max_draft, on_fail),
         tau=first,
         draft_lengths=shown.draft_lengths,
         about=shown.about(),
-        measured=measured_marks(shown, max_draft),
+        measured=measured_marks(shown, max_draft, on_fail),
         tells_when_drawn=True,
     )
-    drawn = drawn_draft_length(PANEL)
-    charted = max_draft if drawn is None else min(int(drawn), shown.longest_draft)
-    if charted == max_draft:  # else the panel is on its way with another draft length, and writing the link delays it
-        query.put_into_link(tau=tau, gamma=max_draft)
-    st.subheader(f"The same run, at τ = {tau:.3f} and γ = {charted}")
+    drawn = drawn_setting(key)
+    charted, fate = (max_draft, on_fail) if drawn is None else (min(drawn[0], shown.longest_draft), drawn[1])
+    if (charted, fate) == (max_draft, on_fail):
+        # else the panel is on its way with another setting, and writing the link delays it
+        query.put_into_link(tau=tau, gamma=max_draft, on_fail=on_fail)
+    if drawn is not None and shown.cost is not None:
+        show_recommendation(ShownSet(shown.title, (shown,)), "explore", open_setting)
+    st.subheader(f"The same run, at τ = {tau:.3f}, γ = {charted} and {fate}")
     if drawn is not None:
-        trace_charts(shown, tau, charted)
-        shown.pack_ahead(max_draft)
+        trace_charts(shown, tau, charted, fate)
+        shown.pack_ahead(max_draft, on_fail)
 
 
 def gallery() -> Shown | None:

@@ -3,12 +3,12 @@
 import numpy as np
 import streamlit as st
 
+from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
 from specviz.ui.gallery import list_items
 from specviz.ui.lesson_figures import draft_cost_figure, iid_figure, pass_time_figure, pass_times
 from specviz.ui.library import ShownSet, gallery_recording
 from specviz.ui.live_panel import live_panel, settled
-from specviz.ui.sweeps import curve_of
 
 items = list_items()
 known = [name for name, info in items.items() if info.known]
@@ -155,5 +155,5 @@ st.markdown(
 )
 figure(8, other, ("readouts", "slider", "gamma", "curve", "numbers"), 0.0)
 if gallery_recording(other).cost is not None:
-    st.text(" ".join(curve_of(ShownSet("", (gallery_recording(other),)), min(5, longest)).verdict.sentences))
+    st.text(advice_of(ShownSet("", (gallery_recording(other),))).text)
 question("Is there a threshold at which this text is faster than plain decoding? At which is it slowest?")

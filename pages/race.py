@@ -4,6 +4,7 @@ import streamlit as st
 
 from specviz.errors import SpecVizError
 from specviz.ui import query
+from specviz.ui.advice import choose_on_fail
 from specviz.ui.library import sets_on_offer
 from specviz.ui.messages import problem
 from specviz.ui.race_view import race_view
@@ -34,10 +35,11 @@ tau = middle.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, form
 max_draft = right.slider(
     "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="race-gamma"
 )
+on_fail = choose_on_fail("race-on-fail")
 query.put_shown_into_link(name)
 query.put_into_link(tau=tau, gamma=max_draft)
 try:
-    measured = measured_race(shown, tau, max_draft)
+    measured = measured_race(shown, tau, max_draft, on_fail)
     if measured:
         plain, speculative, tokens = measured.plain, measured.speculative, measured.tokens
         race = f"measured:{id(measured)}"
@@ -45,8 +47,8 @@ try:
         if not measured.same_output:
             st.text("The two runs parted at a near-tie of the target, so the texts differ after it.")
     else:
-        plain, speculative = modelled_race(shown, tau, max_draft)
-        race = f"{shown.name}:{tau}:{max_draft}"
+        plain, speculative = modelled_race(shown, tau, max_draft, on_fail)
+        race = f"{shown.name}:{tau}:{max_draft}:{on_fail}"
         text = display_from(shown.tokens)
         tokens = [text(token) for token in shown.recording.output_ids.tolist()]
         origin = f"Modelled: replayed rounds, pass times measured on {shown.cost.pair.device}."

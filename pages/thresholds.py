@@ -5,10 +5,12 @@ import streamlit as st
 from specviz.errors import SpecVizError
 from specviz.plots import acceptance_figure, heat_map_figure, speedup_figure
 from specviz.ui import query
+from specviz.ui.advice import advice_of, choose_on_fail, show_recommendation
 from specviz.ui.charts import chart
 from specviz.ui.library import ShownSet, sets_on_offer
+from specviz.ui.measuring import checks_of, measure_form, measured_points
 from specviz.ui.messages import problem
-from specviz.ui.sweeps import curve_of, grid_of, measure_form, measured_points, sweep_form
+from specviz.ui.sweeps import curve_of, grid_of, sweep_form
 
 BY_SET, BY_GAMMA = "Recording sets", "Draft lengths"
 MOST_LINES = 5
@@ -18,7 +20,15 @@ def longest(offered) -> int:
     return min(shown.longest_draft for shown in offered.members)
 
 
-def chosen_curves(offered) -> tuple[dict, ShownSet | None]:
+def open_setting(tau: float, max_draft: int, on_fail: str) -> None:
+    """Bring the page to a setting."""
+    query.put_into_link(tau=tau, gamma=max_draft, on_fail=on_fail)
+    st.session_state["compare"] = BY_SET
+    st.session_state["compared-gamma"] = max_draft
+    st.session_state["on-fail"] = on_fail
+
+
+def chosen_curves(offered, on_fail: str) -> tuple[dict, ShownSet | None]:
     """What the reader compares, name for the legend to curve; and the set that the first curve is of."""
     compare = st.segmented_control("Compare", [BY_SET, BY_GAMMA], default=BY_SET, required=True, key="compare")
     names = [name for name in offered if offered[name].cost]
@@ -37,7 +47,7 @@ def chosen_curves(offered) -> tuple[dict, ShownSet | None]:
         most = min(longest(offered[name]) for name in chosen)
         max_draft = right.slider("Draft length γ", 1, most, query.max_draft_from_link(most), key="compared-gamma")
         query.put_into_link(gamma=max_draft)
-        curves = {offered[name].title: curve_of(offered[name], max_draft) for name in chosen}
+        curves = {offered[name].title: curve_of(offered[name], max_draft, on_fail) for name in chosen}
         return curves, offered[chosen[0]]
     left, right = st.columns([3, 2], gap="large")
     name = left.selectbox("Recording set", names, format_func=lambda name: offered[name].title, key="compared-set")
@@ -46,7 +56,7 @@ def chosen_curves(offered) -> tuple[dict, ShownSet | None]:
     chosen = right.multiselect(
         "Draft lengths γ", lengths, default=default, max_selections=MOST_LINES, key="compared-gammas"
     )
-    return {f"γ = {length}": curve_of(offered[name], length) for length in sorted(chosen)}, offered[name]
+    return {f"γ = {length}": curve_of(offered[name], length, on_fail) for length in sorted(chosen)}, offered[name]
 
 
 st.title("Which threshold pays?")
@@ -59,23 +69,30 @@ if not any(one.cost for one in offered.values()):
     st.info("No recording set with a cost model is at hand: run a prompt on the Explore page or load a set under Data.")
     st.stop()
 try:
-    curves, first = chosen_curves(offered)
+    on_fail = choose_on_fail("on-fail")
+    curves, first = chosen_curves(offered, on_fail)
     if curves:
         tau = query.tau_from_link()
-        points = measured_points(first)
+        max_draft = next(iter(curves.values())).max_draft
         query.put_into_link(tau=tau)
+        points = [p for p in measured_points(first) if (p.max_draft, p.on_fail) == (max_draft, on_fail)]
         chart(speedup_figure(curves, points, threshold=tau), "speedup-figure", 460)
-        measure_form(first, tau, next(iter(curves.values())).max_draft)
         for name, curve in curves.items():
-            st.text(f"{name}: {' '.join(curve.verdict.sentences)}")
+            st.text(f"{name}: {curve.sentence}")
+        show_recommendation(first, "thresholds", open_setting)
+        for one in checks_of(first):
+            st.text(one.sentence)
+        measure_form(first, tau, max_draft, on_fail)
         chart(acceptance_figure(curves), "acceptance-figure", 420)
 
     st.subheader("Threshold and draft length together")
     with_cost = [name for name in offered if offered[name].cost]
     name = st.selectbox("Recording set", with_cost, format_func=lambda name: offered[name].title, key="grid-set")
-    cells = grid_of(offered[name])
+    cells = grid_of(offered[name], on_fail)
     chart(heat_map_figure(cells), "heat-map", 460)
-    st.text(" ".join(cells.verdict.sentences))
+    st.text(cells.sentence)
+    if first is None or offered[name].recordings != first.recordings:
+        st.text(f"Of all settings: {advice_of(offered[name]).recommendation}")
 
     st.subheader("Record a set of prompts")
     sweep_form()

@@ -2,41 +2,47 @@
 
 import streamlit as st
 
+from specviz.analysis.ready_settings import ready_settings
 from specviz.analysis.report import table_as_csv
-from specviz.analysis.tuning import ready_settings, tuning_table
+from specviz.analysis.tuning import tuning_table
 from specviz.analysis.tuning_report import FATES, tuning_html
 from specviz.errors import SpecVizError
 from specviz.plots.policy_figures import tuning_figures
+from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
-from specviz.ui.judging import choose_set, tuning_of
+from specviz.ui.judging import choose_set
+from specviz.ui.measuring import measure_form
 from specviz.ui.messages import problem
 
 SHOWN = ["choice", "threshold", "max_draft", "speedup", "held_out", "held_out_low", "held_out_high", "regret"]
 SHOWN += ["flat_from", "flat_to"]
 
 
-def report(tuning) -> str:
+def report(advice) -> str:
     """The whole page as one HTML file that works offline."""
     pictures = [
         figure.to_html(full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False})
-        for place, figure in enumerate(tuning_figures(tuning))
+        for place, figure in enumerate(tuning_figures(advice.tuning))
     ]
-    return tuning_html(tuning, pictures)
+    return tuning_html(advice, pictures)
 
 
 st.title("Which setting should I use?")
 st.caption(
-    "Threshold and draft length are chosen together, and judged on prompts that did not choose them. The recording set "
+    "Threshold, draft length and what happens to the token that fails are chosen together, and judged on prompts that "
+    "did not choose them. This is the recommendation of every page. The recording set "
     "should be like what you will run: record your own prompts under Thresholds, or with `python -m specviz record`."
 )
-offered = choose_set("tuning-set", fewest=2)
+offered = choose_set("tuning-set")
 if offered is None:
     st.stop()
 try:
-    tuning = tuning_of(offered)
+    advice = advice_of(offered)
+    tuning, best = advice.tuning, advice.choice
     st.markdown("#### Recommendation")
-    st.text(tuning.recommendation)
-    st.text(" ".join(tuning.sentences))
+    st.text(advice.recommendation)
+    st.text(" ".join(advice.sentences))
+    measure_form(offered, best.threshold, best.max_draft, best.on_fail)
     first, second = tuning_figures(tuning)
     chart(first, "tuning-curves", 440)
     table = tuning_table(tuning)
@@ -63,15 +69,17 @@ try:
     )
     chart(second, "tuning-grid", 440)
 
-    st.subheader("Ready to paste")
-    for ready in ready_settings(tuning):
+    ready_to_paste = ready_settings(advice)
+    if ready_to_paste:
+        st.subheader("Ready to paste")
+    for ready in ready_to_paste:
         st.markdown(f"**{ready.program}**")
         st.code(ready.text, language=ready.language, wrap_lines=True)
         st.caption(ready.note)
     buttons = st.columns(2)
     buttons[0].download_button(
         "Report (HTML, works offline)",
-        lambda: report(tuning),
+        lambda: report(advice),
         "specviz-tuning.html",
         "text/html",
         width="stretch",

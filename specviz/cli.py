@@ -487,10 +487,14 @@ def sweep(options: argparse.Namespace) -> None:
     """`sweep`: the table of a recording set."""
     from specviz.analysis.curves import grid
     from specviz.analysis.report import describe, sweep_table, write_table
+    from specviz.analysis.tuning import tune
+    from specviz.analysis.verdict import advise
 
     recordings, cost = cli_policies.priced_sets(options.recordings)
     cells = grid(recordings, cost, on_fail="keep" if options.keep else "drop")
     console.print(describe(cells), markup=False, soft_wrap=True)
+    console.print()
+    cli_policies.print_advice(advise(tune(recordings, cost)))
     if options.csv:
         write_table(sweep_table(cells), options.csv)
         console.print(f"Table written to {options.csv}", markup=False)

@@ -85,6 +85,12 @@ def _flags(pair, source: str | None) -> bytes | None:
     return vocabulary_flags(TokenText(model.tokenizer).bytes_of, len(model.tokenizer))
 
 
+def print_advice(advice) -> None:
+    """The recommendation and what it rests on, as every command prints it."""
+    for sentence in (advice.recommendation, *advice.sentences):
+        console.print(sentence, markup=False, soft_wrap=True)
+
+
 def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recordings", type=Path, nargs="+", metavar="FILE.parquet", help="recording sets")
     parser.add_argument(
@@ -139,6 +145,8 @@ def run_arena(options: argparse.Namespace) -> None:
     """`arena`: the table of all policies and the result in words."""
     from specviz.analysis.arena import arena
     from specviz.analysis.arena_table import arena_table, curve_table, pair_table
+    from specviz.analysis.tuning import tune
+    from specviz.analysis.verdict import advise
 
     recordings, cost = priced_sets(options.recordings)
     flags = _flags(recordings[0].pair, options.tokenizer)
@@ -173,6 +181,8 @@ def run_arena(options: argparse.Namespace) -> None:
     )
     for sentence in result.sentences:
         console.print(sentence, markup=False, soft_wrap=True)
+    console.print()
+    print_advice(advise(tune(recordings, cost)))
     for label in result.left_out:
         console.print(f"Left out, since token texts are unknown: {label}.", markup=False)
     _write(frame, options.csv)
@@ -268,8 +278,10 @@ def _add_tune(commands, add_pair_options) -> None:
 
 def run_tune(options: argparse.Namespace) -> None:
     """`tune`: the recommendation, what is known of it, and settings to paste."""
-    from specviz.analysis.tuning import ready_settings, tune, tuning_table
+    from specviz.analysis.ready_settings import ready_settings
+    from specviz.analysis.tuning import tune, tuning_table
     from specviz.analysis.tuning_report import flat_words, tuning_html
+    from specviz.analysis.verdict import advise
     from specviz.plots.policy_figures import tuning_figures
     from specviz.trace.files import whole_file
 
@@ -292,9 +304,9 @@ def run_tune(options: argparse.Namespace) -> None:
             flat_words(choice),
         )
     console.print(table)
-    for sentence in (result.recommendation, *result.sentences):
-        console.print(sentence, markup=False, soft_wrap=True)
-    for ready in ready_settings(result):
+    advice = advise(result)
+    print_advice(advice)
+    for ready in ready_settings(advice):
         console.print(f"\n{ready.program}", style="bold")
         console.print(ready.text, markup=False, soft_wrap=True)
         console.print(ready.note, markup=False, soft_wrap=True, style="dim")
@@ -304,7 +316,7 @@ def run_tune(options: argparse.Namespace) -> None:
             for place, figure in enumerate(tuning_figures(result))
         ]
         with whole_file(options.html) as temporary:
-            temporary.write_text(tuning_html(result, pictures), "utf-8")
+            temporary.write_text(tuning_html(advice, pictures), "utf-8")
         console.print(f"\nReport written to {options.html}", markup=False)
     _write(tuning_table(result), options.csv)
 

@@ -22,6 +22,7 @@ from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold
 from specviz.replay import replay as replay_recording
+from specviz.replay.policies import ON_FAIL
 from specviz.trace import (
     read_recordings,
     read_trace_csv,
@@ -91,7 +92,7 @@ def test_a_nonsensical_link_still_opens(link):
 
 def test_a_link_sets_item_threshold_and_draft_length():
     app = open_page(PAGES[0], item="soup", tau="0.25", gamma="3")
-    assert any("τ = 0.250 and γ = 3" in head.value for head in app.subheader)
+    assert any("τ = 0.250, γ = 3 and drop" in head.value for head in app.subheader)
     assert app.query_params["item"] in ("soup", ["soup"])
 
 
@@ -107,10 +108,10 @@ def test_pages_begin_with_the_item_of_the_link_and_write_the_chosen_one_into_it(
 def test_charts_follow_once_the_panel_is_on_screen():
     app = open_page(PAGES[0], item="soup", tau="0.25", gamma="3")
     assert not app.get("plotly_chart")
-    app.session_state["live-panel"] = {"tau": 0.25, "gamma": 4, "drawn": 3}  # what the panel tells
+    app.session_state["live-panel"] = {"tau": 0.25, "gamma": 4, "drawn": [3, "drop"]}  # what the panel tells
     app.run()
     assert len(app.get("plotly_chart")) == 4
-    assert any("τ = 0.250 and γ = 3" in head.value for head in app.subheader)  # 4 is chosen, and not drawn yet
+    assert any("τ = 0.250, γ = 3 and drop" in head.value for head in app.subheader)  # 4 is chosen, and not drawn yet
     assert not app.exception
 
 
@@ -155,12 +156,13 @@ def test_draft_lengths_on_offer_are_packed_ahead_of_the_choice(monkeypatch):
     shown, expected = shown_sample(), shown_sample()
     assert shown.draft_lengths == [1, 2, 3, 4, 5, 6, 7, 8]  # the cost model covers no more
     shown.pack_ahead(5)
-    assert list(shown._ahead)[:3] == [5, 4, 6]
+    assert list(shown._ahead)[:4] == [(5, "drop"), (5, "keep"), (4, "drop"), (6, "drop")]
     for packing in shown._ahead.values():
         packing.result(60)
-    expected = {length: expected.packed_rounds(length) for length in expected.draft_lengths}
+    wanted = [(length, fate) for length in expected.draft_lengths for fate in ON_FAIL]
+    expected = {key: expected.packed_rounds(*key) for key in wanted}
     monkeypatch.delattr("specviz.ui.shown.pack_rounds")  # from now on it would be missed
-    assert {length: shown.packed_rounds(length) for length in shown.draft_lengths} == expected
+    assert {key: shown.packed_rounds(*key) for key in wanted} == expected
     with pytest.raises(NameError):
         shown.packed_rounds(9)
 
@@ -359,10 +361,10 @@ def test_points_measured_on_a_recording_are_on_its_panel_at_their_draft_length(m
     drawn = []
     monkeypatch.setattr("specviz.ui.live_panel.live_panel", lambda **given: drawn.append(given))
     app = open_page(PAGES[0], item="soup", gamma="3")
-    name = drawn[-1]["item"]
+    recording = library.gallery_recording("soup").recording
     assert drawn[-1]["measured"] == []
     points = [MeasuredPoint(tau, gamma, Interval(1.2, 1.1, 1.3, 0.95), 2) for tau, gamma in ((0.4, 3), (0.6, 5))]
-    app.session_state["points"] = {str(key): ((name,), point) for key, point in enumerate(points)}
-    app.session_state["points"]["other"] = (("another recording",), points[0])
+    app.session_state["points"] = {str(key): ([recording], point) for key, point in enumerate(points)}
+    app.session_state["points"]["other"] = ([sample_recording(20)], points[0])
     app.run()
     assert drawn[-1]["measured"] == [{"tau": 0.4, "speedup": 1.2, "low": 1.1, "high": 1.3}]

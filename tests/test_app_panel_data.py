@@ -11,6 +11,7 @@ from sample_recordings import sample_cost, sample_recording
 
 from specviz.analysis import metrics, predict, threshold_outcomes
 from specviz.replay import ConfidenceThreshold, breakpoints, replay
+from specviz.replay.policies import ON_FAIL
 from specviz.ui.panel_data import STATUS_LETTERS, TARGET_LETTERS, WITHHELD_LETTERS, pack_recording, pack_rounds
 
 
@@ -24,8 +25,8 @@ def rounds_at(packed, tau):
         start = variant[-1]
 
 
-def assert_same_as_replay(recording, packed_recording, packed, tau, max_draft):
-    trace = replay(recording, ConfidenceThreshold(tau), max_draft)
+def assert_same_as_replay(recording, packed_recording, packed, tau, max_draft, on_fail):
+    trace = replay(recording, ConfidenceThreshold(tau, on_fail), max_draft)
     steps = trace.steps
     found = list(rounds_at(packed, tau))
     assert [start for start, *_ in found] == trace.rounds["start"].tolist()
@@ -59,27 +60,28 @@ def assert_same_as_replay(recording, packed_recording, packed, tau, max_draft):
     return trace
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([1, 2, 5]), st.integers(1, 24), st.floats(0, 1))
-def test_unpacked_rounds_are_those_of_the_replay(seed, max_draft, tokens, tau):
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 5]), st.integers(1, 24), st.floats(0, 1), st.sampled_from(ON_FAIL))
+def test_unpacked_rounds_are_those_of_the_replay(seed, max_draft, tokens, tau, on_fail):
     recording = recording_from_toy(*random_toy(seed), 5, tokens, (0,))
     packed_recording = json.loads(json.dumps(pack_recording(recording, "<{}>".format)))
-    packed = json.loads(json.dumps(pack_rounds(recording, max_draft)))
+    packed = json.loads(json.dumps(pack_rounds(recording, max_draft, on_fail=on_fail)))
     at_changes = [0.0, *packed["levels"]]
     for threshold in (0.0, 1.0, tau, *at_changes):
-        assert_same_as_replay(recording, packed_recording, packed, threshold, max_draft)
+        assert_same_as_replay(recording, packed_recording, packed, threshold, max_draft, on_fail)
     found = [at_changes[level] for level in packed["changes"]]
     assert found[0] == 0
-    assert found[1:] == breakpoints(recording, max_draft).tolist()
+    assert found[1:] == breakpoints(recording, max_draft, on_fail).tolist()
 
 
+@pytest.mark.parametrize("on_fail", ON_FAIL)
 @pytest.mark.parametrize("max_draft", [1, 4, 8])
-def test_numbers_of_each_stretch_are_those_of_the_trace(max_draft):
+def test_numbers_of_each_stretch_are_those_of_the_trace(max_draft, on_fail):
     recording, cost = sample_recording(96), sample_cost()
-    packed = pack_rounds(recording, max_draft, cost)
+    packed = pack_rounds(recording, max_draft, cost, on_fail)
     thresholds = [0.0, *packed["levels"]]
     for index, level in list(enumerate(packed["changes"]))[::7]:
-        trace = replay(recording, ConfidenceThreshold(thresholds[level]), max_draft)
+        trace = replay(recording, ConfidenceThreshold(thresholds[level], on_fail), max_draft)
         outcomes, shown = threshold_outcomes(trace), packed["counts"]
         assert shown["accepted"][index] == outcomes.accepted
         assert shown["rejected"][index] == outcomes.rejected

@@ -13,8 +13,10 @@ from specviz.analysis.arena_table import arena_table, curve_table, pair_table
 from specviz.analysis.bootstrap import Interval
 from specviz.analysis.draft_calibration import halves
 from specviz.analysis.fitting import Training
-from specviz.analysis.tuning import fold_of_each, more_prompts, ready_settings, tune, tuning_table
+from specviz.analysis.ready_settings import ready_settings
+from specviz.analysis.tuning import fold_of_each, more_prompts, tune, tuning_table
 from specviz.analysis.tuning_report import tuning_html
+from specviz.analysis.verdict import advise
 from specviz.errors import SpecVizError
 from specviz.plots import policy_figures
 from specviz.replay import PolicyReplayer
@@ -176,14 +178,15 @@ def test_tuning_is_cross_validated(gallery, tuned):
         assert choice.flat[0] <= choice.threshold <= choice.flat[1]
         assert choice.regret >= 0 and choice.held_out.value <= choice.speedup.value
     assert tuned.fixed.threshold == 0 and tuned.fixed.speedup.value <= tuned.drop.speedup.value
-    assert tuned.recommendation.endswith(".") and tuned.recommendation.count(". ") == 0
+    advice = advise(tuned)
+    assert advice.recommendation.endswith(".") and advice.recommendation.count(". ") == 0
     assert tuning_table(tuned)["choice"].tolist() == ["drop", "keep", "fixed"]
 
 
 def test_a_pair_that_never_pays_is_not_recommended():
     recordings = toy_recordings(3, [0.0, 0.1, 0.0], 20)
     result = tune(recordings, flat_cost(draft=2.0, two=2.0), resamples=20)
-    assert result.recommendation.startswith("Do not speculate")
+    assert advise(result).recommendation.startswith("Do not speculate")
 
 
 @pytest.mark.parametrize(
@@ -202,25 +205,27 @@ def test_how_many_more_prompts(difference, expected):
 
 
 def test_settings_to_paste(tuned):
-    transformers, llama, vllm = ready_settings(tuned)
+    transformers, llama, vllm = ready_settings(advise(tuned))
     compile(transformers.text, "settings", "exec")
     assert f"num_assistant_tokens = {tuned.keep.max_draft}" in transformers.text
     assert f"assistant_confidence_threshold = {tuned.keep.threshold:.2f}" in transformers.text
     assert f"--spec-draft-p-min {tuned.drop.threshold:.2f} --spec-draft-n-max {tuned.drop.max_draft}" in llama.text
     assert f"--draft-p-min {tuned.keep.threshold:.2f} --draft-max {tuned.keep.max_draft}" in llama.text
     assert f'"num_speculative_tokens": {tuned.fixed.max_draft}' in vllm.text
-    assert "Replace the built-in draft" in vllm.note  # which the gallery was recorded with
+    assert "built-in one" in vllm.note and '"model": "DRAFT"' in vllm.text  # which the gallery was recorded with
     loadable = replace(tuned, pair=replace(tuned.pair, draft="HuggingFaceTB/SmolLM2-135M"))
-    assert "Replace" not in ready_settings(loadable)[2].note
+    assert "DRAFT" not in ready_settings(advise(loadable))[2].note
 
 
 def test_a_hostile_model_name_stays_text(gallery, tuned):
     from shlex import split
 
-    hostile = replace(tuned, pair=replace(tuned.pair, draft="x'; rm -rf ~ <script>", device="<b>"))
-    option, value = split(ready_settings(hostile)[2].text)
+    hostile = replace(
+        tuned, pair=replace(tuned.pair, draft="small", draft_source="x'; rm -rf ~ <script>", device="<b>")
+    )
+    option, value = split(ready_settings(advise(hostile))[2].text)
     assert option == "--speculative-config" and "x'; rm -rf ~ <script>" in value
-    page = tuning_html(hostile, [])
+    page = tuning_html(advise(hostile), [])
     assert "<script>" not in page and "<b>" not in page
 
 

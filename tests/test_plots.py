@@ -51,7 +51,7 @@ def named(figure, name):
 
 
 def test_speedup_lines_steps_and_bands(curves):
-    figure = speedup_figure(curves, [measured_point(0.3, 5, [2.0, 4.0], [1.0, 1.0])], threshold=0.25)
+    figure = speedup_figure(curves, [measured_point(0.3, 5, [[2.0, 4.0]], [[1.0, 1.0]])], threshold=0.25)
     curve = curves["γ = 5"]
     line = named(figure, "γ = 5")
     np.testing.assert_array_equal(line.x[: len(curve.thresholds)], curve.thresholds)
@@ -66,7 +66,8 @@ def test_speedup_lines_steps_and_bands(curves):
     assert sampled.line.shape == "linear" and list(sampled.x) == [0, 0.5, 1]
     assert f"{plain(EVIL)}, low" not in {item.name for item in figure.data}  # one prompt has no band
     measured = named(figure, "measured")
-    assert list(measured.x) == [0.3] and list(measured.y) == [3.0] and measured.mode == "markers"
+    assert list(measured.x) == [0.3] and list(measured.y) == [3.0] and measured.mode == "markers+text"
+    assert measured.text == ("measured 3.00×",) and not measured.cliponaxis
     assert measured.error_y.arrayminus[0] == pytest.approx(1.0)
     assert {line.x0 for line in figure.layout.shapes} == {0, 0.25}
     for drawn in (figure, acceptance_figure(curves)):
@@ -184,7 +185,7 @@ def test_time_adds_up(trace):
 def every_figure(curves, recordings, trace) -> list[go.Figure]:
     times, prediction = round_times(trace, COST, pass_mode="fast"), predict(trace, COST, pass_mode="fast")
     return [
-        speedup_figure(curves, [measured_point(0.3, 5, [2.0], [1.0])], 0.3),
+        speedup_figure(curves, [measured_point(0.3, 5, [[2.0]], [[1.0]])], 0.3),
         heat_map_figure(grid(recordings, COST, [0.0, 0.4], [1, 3], pass_mode="fast", resamples=20)),
         acceptance_figure(curves),
         timeline_figure(trace, times),

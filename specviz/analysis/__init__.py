@@ -3,12 +3,11 @@
 from specviz.analysis.bootstrap import Interval
 from specviz.analysis.comparison import Comparison, MeasuredPoint, compare, measured_point
 from specviz.analysis.cost_model import CostModel, PassTimes, Timing
-from specviz.analysis.curves import SpeedupCurve, SpeedupGrid, grid, speedup_curve
+from specviz.analysis.curves import BestSetting, SpeedupCurve, SpeedupGrid, grid, speedup_curve
 from specviz.analysis.metrics import Metrics, ThresholdOutcomes, metrics, pooled, threshold_outcomes
 from specviz.analysis.prediction import Prediction, RoundTimes, measured_round_times, predict, round_times
 from specviz.analysis.prompts import Prompt, default_prompts, load_prompts
 from specviz.analysis.report import describe, sweep_table, write_table
-from specviz.analysis.verdict import BestSetting, Verdict
 
 __all__ = [
     "BestSetting",
@@ -25,7 +24,6 @@ __all__ = [
     "SpeedupGrid",
     "ThresholdOutcomes",
     "Timing",
-    "Verdict",
     "compare",
     "default_prompts",
     "describe",

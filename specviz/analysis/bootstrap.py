@@ -52,26 +52,6 @@ def speedup_limits(plain: np.ndarray, seconds: np.ndarray, weights: np.ndarray, 
     )
 
 
-def unseen_speedups(plain: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Speedup of the best setting on prompts that did not choose it: (resamples,).
-
-    In each resample the setting with the highest speedup is chosen on the prompts drawn and judged on those not drawn
-    (the out-of-bag estimate of Breiman 1996). Choosing and judging on the same prompts would flatter the best of many.
-    NaN where every prompt was drawn. About 37 % of the prompts are left to judge on, so the spread is on the wide side.
-    """
-    left_out = (weights == 0).astype(np.float64)
-    fewest = np.full(len(weights), np.inf)
-    unseen = np.full(len(weights), np.nan)
-    for cells in _stretches(seconds.shape[1]):
-        drawn_seconds, unseen_seconds = weights @ seconds[:, cells], left_out @ seconds[:, cells]
-        best = drawn_seconds.argmin(axis=1)[:, None]
-        lowest = np.take_along_axis(drawn_seconds, best, 1)[:, 0]
-        better = lowest < fewest
-        fewest = np.where(better, lowest, fewest)
-        unseen = np.where(better, np.take_along_axis(unseen_seconds, best, 1)[:, 0], unseen)
-    return np.divide(left_out @ plain, unseen, out=np.full(len(weights), np.nan), where=unseen > 0)
-
-
 def _stretches(number: int) -> Iterator[slice]:
     for first in range(0, number, CELLS_AT_ONCE):
         yield slice(first, first + CELLS_AT_ONCE)

@@ -72,18 +72,27 @@ class MeasuredPoint:
     max_draft: int
     speedup: Interval
     prompts: int
+    on_fail: str = "drop"  # what happens to the token that fails the threshold
 
 
 def measured_point(
-    threshold: float, max_draft: int, plain_seconds: Sequence[float], seconds: Sequence[float], level: float = LEVEL
+    threshold: float,
+    max_draft: int,
+    plain_seconds: Sequence[Sequence[float]],
+    seconds: Sequence[Sequence[float]],
+    on_fail: str = "drop",
+    level: float = LEVEL,
 ) -> MeasuredPoint:
-    """Pool real runs.
+    """Pool real runs; the interval resamples runs, which are prompts where each was run once.
 
     Args:
-        plain_seconds: (R,) decoding time of each prompt without speculation, processing of the prompt left out.
-        seconds: (R,) the same with this setting.
+        plain_seconds: (repeats, R) decoding time of each prompt without speculation, processing of the prompt left out;
+            the last repeat may be cut short.
+        seconds: (repeats, R) the same with this setting.
     """
-    plain, seconds = np.asarray(plain_seconds, np.float64), np.asarray(seconds, np.float64)
+    prompts = len(seconds[0])
+    pairs = [pair for rows in zip(plain_seconds, seconds, strict=True) for pair in zip(*rows, strict=False)]
+    plain, seconds = np.array(pairs, np.float64).T
     low, high = speedup_limits(plain, seconds[:, None], resample_weights(len(plain)), level)[:, 0]
     speedup = Interval(float(plain.sum() / seconds.sum()), float(low), float(high), level)
-    return MeasuredPoint(float(threshold), int(max_draft), speedup, len(plain))
+    return MeasuredPoint(float(threshold), int(max_draft), speedup, prompts, on_fail)

@@ -8,14 +8,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.analysis.bootstrap import LEVEL, RESAMPLES, resample_weights, speedup_limits
+from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, resample_weights, speedup_limits
 from specviz.analysis.cost_model import CostModel, recorded_pass_mode
 from specviz.analysis.metrics import pooled
 from specviz.analysis.prediction import predict
-from specviz.analysis.verdict import Verdict, judge
 from specviz.errors import SpecVizError
 from specviz.replay import RoundCounts, breakpoints, replay_grid
 from specviz.trace import PairInfo, Recording
+
+
+@dataclass(frozen=True)
+class BestSetting:
+    """The setting with the highest pooled speedup of a curve or grid, whatever these hold fixed; with its interval, on
+    the prompts that chose it. What to use is another question: see `specviz.analysis.verdict.advise`."""
+
+    threshold: float
+    max_draft: int
+    speedup: Interval
+
+    def __str__(self) -> str:
+        value, low, high, level = self.speedup.value, self.speedup.low, self.speedup.high, self.speedup.level
+        interval = "" if np.isnan(low) else f" ({level:.0%} interval {low:.2f} to {high:.2f})"
+        return f"{value:.2f}× on the prompts that chose it{interval}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +53,20 @@ class SpeedupCurve:
     plain_seconds: np.ndarray  # (R,)
     seconds: np.ndarray  # (R, T)
     outside: int  # recordings with contexts beyond the measured ones
-    verdict: Verdict  # against the same draft length without a threshold
+
+    @property
+    def best(self) -> BestSetting:
+        """The best threshold at this draft length and this fate of the token that fails."""
+        place = int(self.speedup.argmax())
+        return BestSetting(float(self.thresholds[place]), self.max_draft, _interval(self, place))
+
+    @property
+    def sentence(self) -> str:
+        """The best of this curve, and what it holds fixed."""
+        best = self.best
+        return (
+            f"With γ = {self.max_draft} and {self.on_fail} held fixed: best at threshold {best.threshold:.3f}, {best}."
+        )
 
     def at(self, threshold: float) -> int:
         """Index of the value that holds at `threshold`; on a curve that is not exact, of the last threshold below."""
@@ -63,7 +90,21 @@ class SpeedupGrid:
     plain_seconds: np.ndarray  # (R,)
     seconds: np.ndarray  # (R, T, D)
     outside: int  # recordings with contexts beyond the measured ones
-    verdict: Verdict
+
+    @property
+    def best(self) -> BestSetting:
+        """The best threshold and draft length at this fate of the token that fails."""
+        row, column = np.unravel_index(int(self.speedup.argmax()), self.speedup.shape)
+        return BestSetting(
+            float(self.thresholds[row]), int(self.max_drafts[column]), _interval(self, (int(row), int(column)))
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The best of this grid, and what it holds fixed."""
+        best = self.best
+        where = f"threshold {best.threshold:.3f} and draft length {best.max_draft}"
+        return f"With {self.on_fail} held fixed: best at {where}, {best}."
 
 
 def speedup_curve(
@@ -93,7 +134,6 @@ def speedup_curve(
         exact_thresholds = np.unique(np.asarray(thresholds, np.float64))
         counts, plain, seconds, beyond = _priced(recordings, cost, exact_thresholds, [max_draft], on_fail, pricing)
         counts, seconds = pooled(counts).map(lambda values: values[:, 0]), seconds[..., 0]
-    fixed = _priced(recordings, cost, [0.0], [max_draft], on_fail, pricing)[2][:, 0]
     low, high = speedup_limits(plain, seconds, resample_weights(len(plain), resamples), level)
     return SpeedupCurve(
         pair=cost.pair,
@@ -110,7 +150,6 @@ def speedup_curve(
         plain_seconds=plain,
         seconds=seconds,
         outside=int(beyond.sum()),
-        verdict=judge(exact_thresholds, np.array([max_draft]), plain, seconds[..., None], fixed, level, resamples),
     )
 
 
@@ -141,7 +180,6 @@ def grid(
     max_drafts = np.unique(np.asarray(max_drafts, np.int64))
     pricing = {"pass_mode": pass_mode}
     counts, plain, seconds, beyond = _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing)
-    fixed = _priced(recordings, cost, [0.0], max_drafts, on_fail, pricing)[2][:, 0]
     flat = seconds.reshape(len(plain), -1)
     bounds = speedup_limits(plain, flat, resample_weights(len(plain), resamples), level)
     low, high = bounds.reshape(2, *seconds.shape[1:])
@@ -159,8 +197,12 @@ def grid(
         plain_seconds=plain,
         seconds=seconds,
         outside=int(beyond.sum()),
-        verdict=judge(thresholds, max_drafts, plain, seconds, fixed, level, resamples),
     )
+
+
+def _interval(curve: SpeedupCurve | SpeedupGrid, place) -> Interval:
+    value, low, high = (float(values[place]) for values in (curve.speedup, curve.low, curve.high))
+    return Interval(value, low, high, curve.level)
 
 
 def _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing):

@@ -248,7 +248,7 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
     rows = []
     for combination in comparison.combinations:
         cells = combination.grid
-        best = cells.verdict.best
+        best = cells.best
         row, column = (
             int(np.flatnonzero(values == value)[0])
             for values, value in ((cells.thresholds, best.threshold), (cells.max_drafts, best.max_draft))

@@ -64,7 +64,7 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def describe(cells: SpeedupGrid) -> str:
-    """The sweep for a terminal: speedups as thresholds down and draft lengths across, then the verdict."""
+    """The sweep for a terminal: speedups as thresholds down and draft lengths across, then the best."""
     rows = np.unique(np.linspace(0, len(cells.thresholds) - 1, PRINTED_THRESHOLDS).round().astype(int))
     table = pd.DataFrame(
         cells.speedup[rows],
@@ -76,7 +76,7 @@ def describe(cells: SpeedupGrid) -> str:
         f"Predicted speedup over plain decoding, {number} prompt{'s' * (number != 1)}, pass mode {cells.pass_mode}",
         f"{pair.target} ({pair.target_precision}) with {pair.draft} ({pair.draft_precision}) on {pair.device}",
         table.to_string(float_format="{:.2f}".format),
-        *cells.verdict.sentences,
+        cells.sentence,
     ]
     if cells.outside:
         lines.append(outside_words(cells.outside, number))

@@ -5,9 +5,7 @@ each fold is judged at the cell that is best on the other folds. Three choices, 
 be told: with the failing token withheld, with it proposed (transformers), and without a threshold (vLLM).
 """
 
-import json
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,15 +13,13 @@ import numpy as np
 import pandas as pd
 
 from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits, resample_weights, speedup_limits
-from specviz.analysis.cost_model import CostModel, outside_words, recorded_pass_mode
+from specviz.analysis.cost_model import CostModel, recorded_pass_mode
 from specviz.analysis.curves import SpeedupGrid, grid
-from specviz.errors import SpecVizError
 from specviz.trace import PairInfo, Recording
 
 FOLDS = 5
 FLAT = 0.01  # the top is what lies within this share of the best
 MOST_PROMPTS = 10_000  # a count beyond this is not worth naming
-BUILTIN_DRAFT = "SpecViz built-in draft"  # as recordings call it
 NEAR = 0.002  # a difference in speedup that is nothing, whatever its interval
 
 
@@ -43,6 +39,11 @@ class Choice:
     held_out_seconds: np.ndarray  # (R,)
     cells: SpeedupGrid
 
+    @property
+    def on_fail(self) -> str:
+        """What happens to the token that fails; without a threshold none does."""
+        return self.cells.on_fail
+
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
@@ -54,7 +55,7 @@ class Tuning:
     drop: Choice
     keep: Choice
     fixed: Choice
-    gain: Interval  # held-out speedup of the recommended choice minus that of the best fixed draft length
+    gain: Interval  # held-out speedup of the best choice minus that of the best fixed draft length
     more_prompts: int | None  # how many more would settle whether it pays; 0: settled, None: more than can be said
     outside: int
 
@@ -68,42 +69,10 @@ class Tuning:
         return max(self.choices, key=lambda choice: choice.held_out.value)
 
     @property
-    def recommendation(self) -> str:
-        """One sentence."""
-        best = self.best
-        expected = f"expect {best.held_out.value:.2f}× plain decoding on new prompts"
-        if not math.isnan(best.held_out.low):
-            expected += f" ({best.held_out.level:.0%} interval {best.held_out.low:.2f} to {best.held_out.high:.2f})"
-        if best.held_out.value < 1:
-            return f"Do not speculate with this pair here: even the best setting is slower, {expected}."
-        if best.name == "fixed":
-            return f"Use a fixed draft length of {best.max_draft} without a threshold: {expected}."
-        fate = "propose the token that fails it" if best.name == "keep" else "withhold the token that fails it"
-        return (
-            f"Use threshold {best.threshold:.2f} and draft length {best.max_draft}, and {fate}: {expected}; "
-            f"any threshold from {best.flat[0]:.2f} to {best.flat[1]:.2f} is within {FLAT:.0%} of that."
-        )
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """What is known, and how well."""
-        best, fixed, gain = self.best, self.fixed, self.gain
-        rival = f"the best fixed draft length ({fixed.max_draft}, {fixed.held_out.value:.2f}×)"
-        lines = [
-            f"Tuned and judged over {self.prompts} prompts in {len(best.fold_choices)} folds; settings chosen on other "
-            f"prompts are {best.regret:.1%} slower than the best in hindsight.",
-            f"Against {'plain decoding' if best is fixed else rival} the speedup differs by {gain.value:+.3f} "
-            f"({gain.level:.0%} interval {gain.low:+.3f} to {gain.high:+.3f}).",
-        ]
-        if self.more_prompts == 0:
-            lines.append("That is settled: the interval lies on one side.")
-        elif self.more_prompts is None:
-            lines.append("That is so little that no reasonable number of prompts would settle it; take either.")
-        else:
-            lines.append(f"About {self.more_prompts} more prompts of this kind would settle it.")
-        if self.outside:
-            lines.append(outside_words(self.outside, self.prompts))
-        return tuple(lines)
+    def most_tokens_per_pass(self) -> float:
+        """Tokens per target pass at the setting with the most."""
+        counts = (choice.cells.counts for choice in (self.drop, self.keep))
+        return max(float((each.emitted / each.rounds).max()) for each in counts)
 
 
 def tune(
@@ -117,11 +86,11 @@ def tune(
 ) -> Tuning:
     """Choose thresholds and draft lengths on these recordings, cross-validated.
 
+    A single recording both chooses and judges: then `held_out` flatters, and there are no intervals over prompts.
+
     Raises:
-        SpecVizError: fewer than two recordings, or the cost model does not cover them.
+        SpecVizError: there is no recording, or the cost model does not cover them.
     """
-    if len(recordings) < 2:
-        raise SpecVizError("Tuning judges a setting on prompts that did not choose it; it needs at least two prompts.")
     pass_mode = pass_mode or recorded_pass_mode(recordings)
     pricing = {"pass_mode": pass_mode, "level": level, "resamples": resamples}
     grids = {on_fail: grid(recordings, cost, on_fail=on_fail, **pricing) for on_fail in ("drop", "keep")}
@@ -141,7 +110,7 @@ def tune(
         keep=keep,
         fixed=fixed,
         gain=gain,
-        more_prompts=more_prompts(gain, len(recordings)),
+        more_prompts=more_prompts(gain, len(recordings)) if len(recordings) > 1 else None,
         outside=grids["drop"].outside,
     )
 
@@ -165,7 +134,8 @@ def _choose(name, cells: SpeedupGrid, seconds: np.ndarray, parts, weights, level
     held_out, hindsight, fold_choices = np.empty(len(plain)), 0.0, []
     for fold in np.unique(parts):
         judged = parts == fold
-        cell = int(flat_seconds[~judged].sum(axis=0).argmin())
+        chooses = ~judged if len(plain) > 1 else judged
+        cell = int(flat_seconds[chooses].sum(axis=0).argmin())
         held_out[judged] = flat_seconds[judged, cell]
         hindsight += flat_seconds[judged].sum(axis=0).min()
         fold_choices.append(setting(cell))
@@ -206,10 +176,13 @@ def _around(thresholds: np.ndarray, within: np.ndarray, row: int) -> tuple[float
 
 def _difference(plain, seconds, rival, weights, level) -> Interval:
     """Speedup minus the rival's, paired over prompts."""
+    value = float(plain.sum() / seconds.sum() - plain.sum() / rival.sum())
+    if len(plain) < 2:
+        return Interval(value, math.nan, math.nan, level)
     with np.errstate(divide="ignore"):
         samples = (weights @ plain) / (weights @ seconds) - (weights @ plain) / (weights @ rival)
     low, high = limits(samples, level)
-    return Interval(float(plain.sum() / seconds.sum() - plain.sum() / rival.sum()), float(low), float(high), level)
+    return Interval(value, float(low), float(high), level)
 
 
 def more_prompts(difference: Interval, prompts: int) -> int | None:
@@ -222,56 +195,6 @@ def more_prompts(difference: Interval, prompts: int) -> int | None:
     reach = difference.value - difference.low if difference.value > 0 else difference.high - difference.value
     needed = math.ceil(prompts * (reach / abs(difference.value)) ** 2)
     return max(1, needed - prompts) if needed <= MOST_PROMPTS else None
-
-
-@dataclass(frozen=True)
-class ReadySettings:
-    """What to paste into another program, and how its meaning differs from ours."""
-
-    program: str
-    language: str  # of the text, for highlighting
-    text: str
-    note: str
-
-
-def ready_settings(tuning: Tuning) -> tuple[ReadySettings, ...]:
-    """Settings for transformers, llama.cpp and vLLM."""
-    keep, drop, fixed = tuning.keep, tuning.drop, tuning.fixed
-    draft = tuning.pair.draft or "DRAFT"
-    p_min, n_max = f"{drop.threshold:.2f}", drop.max_draft
-    instead = (
-        " Replace the built-in draft, which vLLM cannot load, by one that it can." if draft == BUILTIN_DRAFT else ""
-    )
-    vllm = json.dumps({"method": "draft_model", "model": draft, "num_speculative_tokens": fixed.max_draft})
-    return (
-        ReadySettings(
-            "transformers",
-            "python",
-            f"draft.generation_config.num_assistant_tokens = {keep.max_draft}\n"
-            'draft.generation_config.num_assistant_tokens_schedule = "constant"\n'
-            f"draft.generation_config.assistant_confidence_threshold = {keep.threshold:.2f}\n"
-            "target.generate(**inputs, assistant_model=draft)",
-            "The token below the threshold is still proposed, so this is tuned with `keep`. Where scikit-learn is "
-            "installed, transformers moves the threshold during a generation and this is only its start; 0 switches it "
-            "off.",
-        ),
-        ReadySettings(
-            "llama.cpp",
-            "bash",
-            f"--spec-draft-p-min {p_min} --spec-draft-n-max {n_max} --spec-draft-n-min 0\n"
-            f"# older versions: --draft-p-min {keep.threshold:.2f} --draft-max {keep.max_draft} --draft-min 0",
-            "The token below p-min is withheld, as with our `drop`; many older versions propose it first, so their "
-            "line is tuned with `keep`. The probability is taken among the draft's ten likeliest tokens, so it is "
-            "larger than ours: the same number stops later.",
-        ),
-        ReadySettings(
-            "vLLM",
-            "bash",
-            f"--speculative-config {shlex.quote(vllm)}",
-            "No threshold: every round proposes this many tokens, so it is tuned without one. In a batch the target's "
-            f"passes are wider than here, and a shorter draft may be better.{instead}",
-        ),
-    )
 
 
 def tuning_table(tuning: Tuning) -> pd.DataFrame:

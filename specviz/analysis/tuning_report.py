@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
-from specviz.analysis.tuning import Choice, Tuning, ready_settings
+from specviz.analysis.ready_settings import ready_settings
+from specviz.analysis.tuning import Choice
+from specviz.analysis.verdict import Advice
 
 STYLE = """
 body { font: 16px/1.55 "Source Sans 3", system-ui, sans-serif; color: #1d1b18; background: #fdfcfa; margin: 0 auto;
@@ -23,12 +25,13 @@ def flat_words(choice: Choice) -> str:
     return "" if choice.name == "fixed" else f"{choice.flat[0]:.2f} to {choice.flat[1]:.2f}"
 
 
-def tuning_html(tuning: Tuning, figures: Sequence[str]) -> str:
+def tuning_html(advice: Advice, figures: Sequence[str]) -> str:
     """The report. Names of models and devices are escaped.
 
     Args:
         figures: as HTML, the first with the plotting library in it.
     """
+    tuning = advice.tuning
     pair = tuning.pair
     head = ("", "threshold", "draft length", "speedup", "on new prompts", "interval", "regret", "flat top")
     rows = "".join(
@@ -40,7 +43,7 @@ def tuning_html(tuning: Tuning, figures: Sequence[str]) -> str:
     )
     settings = "".join(
         f"<h2>{ready.program}</h2><pre>{escape(ready.text)}</pre><p class='soft'>{escape(ready.note)}</p>"
-        for ready in ready_settings(tuning)
+        for ready in ready_settings(advice)
     )
     about = (
         f"{pair.target} ({pair.target_precision}) with {pair.draft} ({pair.draft_precision}) on {pair.device}, pass "
@@ -51,7 +54,7 @@ def tuning_html(tuning: Tuning, figures: Sequence[str]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz: tuning</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>Threshold and draft length</h1><p class='soft'>{escape(about)}</p>"
-        f"<p class='first'>{escape(tuning.recommendation)}</p><p>{escape(' '.join(tuning.sentences))}</p>"
+        f"<p class='first'>{escape(advice.recommendation)}</p><p>{escape(' '.join(advice.sentences))}</p>"
         f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table>"
         f"{''.join(figures)}{settings}</body></html>"
     )

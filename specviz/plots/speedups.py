@@ -110,9 +110,12 @@ def _add_measured(figure: go.Figure, points: Sequence[MeasuredPoint], prompts_ax
             "array": [speedup.high - speedup.value for speedup in speedups],
             "arrayminus": [speedup.value - speedup.low for speedup in speedups],
         },
-        mode="markers",
+        mode="markers+text",
         name="measured",
-        marker={"color": TARGET, "symbol": "square", "size": 9},
+        text=[f"measured {speedup.value:.2f}×" for speedup in speedups],
+        textposition=["middle left" if getattr(point, prompts_axis) > 0.5 else "middle right" for point in points],
+        marker={"color": TARGET, "symbol": "square", "size": 13, "line": {"color": "#ffffff", "width": 1.5}},
+        cliponaxis=False,  # a point at threshold 0 or 1 is shown whole
         customdata=[[point.max_draft, point.prompts] for point in points],
         hovertemplate="measured: %{y:.3f}×<br>τ = %{x:.3f}, γ = %{customdata[0]}<br>"
         "prompts: %{customdata[1]}<extra></extra>",
@@ -141,13 +144,13 @@ def heat_map_figure(cells: SpeedupGrid) -> go.Figure:
         hovertemplate=template + "<extra></extra>",
         name="speedup",
     )
-    best = cells.verdict.best
+    best = cells.best
     figure.add_scatter(
         x=[best.threshold],
         y=[best.max_draft],
         mode="markers",
         marker={"symbol": "star", "size": 16, "color": "#F0E442", "line": {"color": "#4a4740", "width": 1.5}},
-        name=f"best: τ = {best.threshold:.3f}, γ = {best.max_draft}, {best.speedup.value:.2f}×",
+        name=f"best with {cells.on_fail}: τ = {best.threshold:.3f}, γ = {best.max_draft}, {best.speedup.value:.2f}×",
         hoverinfo="skip",
         showlegend=True,
     )

@@ -33,6 +33,8 @@ class PairInfo:
     draft_precision: str = "fp32"
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)  # library -> version
+    target_source: str = ""  # what the user loaded it by, a path or a hub id; "" where that is not known
+    draft_source: str = ""
 
 
 @dataclass(frozen=True)

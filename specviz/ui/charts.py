@@ -35,10 +35,10 @@ def _alternative(figure: go.Figure) -> str:
     return html.unescape(". ".join(part for part in parts if part))
 
 
-def trace_figures(shown: Shown, tau: float, max_draft: int) -> Iterator[tuple[str, go.Figure]]:
+def trace_figures(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> Iterator[tuple[str, go.Figure]]:
     """Every figure of one trace that can be drawn with what is known, with its name, each as soon as it is made: first
     the one that is made fastest, so that the browser begins early."""
-    trace = shown.trace(tau, max_draft)
+    trace = shown.trace(tau, max_draft, on_fail)
     if shown.cost is not None:
         yield "time", time_figure(predict(trace, shown.cost), shown.recording.pair)
         yield "timeline", timeline_figure(trace, round_times(trace, shown.cost))
@@ -46,15 +46,15 @@ def trace_figures(shown: Shown, tau: float, max_draft: int) -> Iterator[tuple[st
     yield "confidence", confidence_figure(trace, display_from(shown.tokens))
 
 
-def trace_charts(shown: Shown, tau: float, max_draft: int) -> None:
+def trace_charts(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> None:
     """The figures, two in a row where there is room; the browser draws one while the next is made.
 
     Kept until others are asked for: where a new draft length is chosen the same charts are sent once more before the
     panel has drawn it, and making them anew would take the browser's processor.
     """
-    asked = (shown.name, tau, max_draft)
+    asked = (shown.name, tau, max_draft, on_fail)
     of, latest = st.session_state.get(LATEST, (None, []))
-    figures = latest if of == asked else trace_figures(shown, tau, max_draft)
+    figures = latest if of == asked else trace_figures(shown, tau, max_draft, on_fail)
     columns = st.columns(2, gap="large")
     drawn = []
     for name, figure in figures:

@@ -197,10 +197,10 @@ def _unpack(path: Path, folder: Path) -> None:
         raise SpecVizError("The zip file is damaged; download or pack it again.") from error
 
 
-def trace_as_zip(shown: Shown, tau: float, max_draft: int) -> bytes:
+def trace_as_zip(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> bytes:
     """`run.json`, `rounds.csv` and `steps.csv` of the replayed trace in one zip file."""
     with tempfile.TemporaryDirectory() as folder:
-        write_trace_csv(shown.trace(tau, max_draft), folder, lambda token: shown.tokens.get(token, b""))
+        write_trace_csv(shown.trace(tau, max_draft, on_fail), folder, lambda token: shown.tokens.get(token, b""))
         packed = Path(folder) / "trace.zip"
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in TRACE_FILES:

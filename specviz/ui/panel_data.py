@@ -87,10 +87,11 @@ def pack_recording(recording: Recording, texts: Callable[[int], str]) -> dict:
     }
 
 
-def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = None) -> dict:
+def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = None, on_fail: str = "drop") -> dict:
     """Every round at every threshold for one draft length, and the numbers of each stretch of thresholds.
 
     Args:
+        on_fail: what happens to the token that fails the threshold, "drop" or "keep".
         cost: prices the rounds; without it there is no speedup.
 
     Returns:
@@ -102,13 +103,13 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
     Raises:
         SpecVizError: the recording does not cover this draft length, or the cost model does not cover the recording.
     """
-    levels, starts = round_variants(recording, max_draft)
+    levels, starts = round_variants(recording, max_draft, on_fail)
     changed, end, letters = _level_tables(starts, len(levels) + 1)
     visited = _visited_starts(end)
     # The trace changes where a round that takes place does: what `specviz.replay.breakpoints` finds.
     changes = np.flatnonzero(np.append(True, (visited[:, :-1] & changed[:, 1:]).any(axis=0)))
     thresholds = np.concatenate([[0.0], levels])[changes]
-    grid_counts = replay_grid([recording], thresholds, [max_draft]).counts
+    grid_counts = replay_grid([recording], thresholds, [max_draft], on_fail).counts
     counts = grid_counts.map(lambda values: values[0, :, 0])
     withheld = np.where(visited, letters, -1)[:, changes]
     shown = {
@@ -125,6 +126,7 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
     }
     packed = {
         "maxDraft": max_draft,
+        "onFail": on_fail,
         "emitted": len(recording.output_ids),
         "levels": levels.tolist(),
         "starts": [list(map(list, variants)) for variants in starts],
@@ -146,7 +148,9 @@ def pack_rounds(recording: Recording, max_draft: int, cost: CostModel | None = N
     return packed
 
 
-def round_variants(recording: Recording, max_draft: int) -> tuple[np.ndarray, list[list[Variant]]]:
+def round_variants(
+    recording: Recording, max_draft: int, on_fail: str = "drop"
+) -> tuple[np.ndarray, list[list[Variant]]]:
     """Levels (float64 array) and, per output position, the variants of the round that starts there, longest first."""
     tokens, confidences, right = _said_from_every_start(recording, max_draft)
     number = len(right)
@@ -176,14 +180,33 @@ def round_variants(recording: Recording, max_draft: int) -> tuple[np.ndarray, li
         target = "" if end == start + run else "cb"[run == number_drafted]
         starts.append([Variant(0, proposal, target, reason, end)])
     cuts = zip(cut_start.tolist(), cut_place.tolist(), (level + 1).tolist(), right[cut_start].tolist(), strict=True)
+    shorten = {"drop": _without_the_failing_token, "keep": _with_the_failing_token}[on_fail]
     for start, place, first_level, right_run in reversed(list(cuts)):  # as the threshold rises, cuts come earlier
-        uncut = starts[start][0]
-        if place > uncut.steps.count("a"):
-            letter, target, end = "u", "c", uncut.end
-        else:
-            letter, target, end = "W" if place < right_run else "w", "b", start + place + 1
-        starts[start].append(Variant(first_level, uncut.steps[:place] + letter, target, ConfidenceThreshold.name, end))
+        form = shorten(starts[start][0], start, place, right_run, number)
+        starts[start].append(Variant(first_level, *form))
     return levels, starts
+
+
+def _without_the_failing_token(uncut: Variant, start: int, place: int, right_run: int, _: int) -> tuple:
+    """The round whose step `place` fails and is withheld; all but the level of a `Variant`."""
+    if place > uncut.steps.count("a"):
+        letter, target, end = "u", "c", uncut.end
+    else:
+        letter, target, end = "W" if place < right_run else "w", "b", start + place + 1
+    return uncut.steps[:place] + letter, target, ConfidenceThreshold.name, end
+
+
+def _with_the_failing_token(uncut: Variant, start: int, place: int, right_run: int, number: int) -> tuple:
+    """The round whose step `place` fails, is proposed and ends the draft phase; all but the level of a `Variant`.
+
+    `number`: output tokens of the recording.
+    """
+    steps = uncut.steps[: place + 1]
+    if place >= right_run:  # the wrong token was proposed, so the round ends as it did
+        return steps, uncut.target, ConfidenceThreshold.name, uncut.end
+    accepted_end = start + place + 1
+    target = "b" if accepted_end < number else ""
+    return steps, target, ConfidenceThreshold.name, min(accepted_end + 1, number)
 
 
 def _said_from_every_start(recording: Recording, max_draft: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -94,7 +94,10 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
     frame = shown_combinations(comparison)
     st.dataframe(frame[frame["target:draft"].isin(labels)], hide_index=True, key="combination-table")
     level = comparison.baseline.grid.level
-    st.caption(f"At the best setting of each on these prompts; in brackets {level:.0%} intervals over prompts.")
+    st.caption(
+        "At the best threshold and draft length of each on these prompts, with drop held fixed; in brackets "
+        f"{level:.0%} intervals over prompts."
+    )
     if not comparison.models:
         return
     st.subheader("What quantisation changes")

@@ -1,4 +1,5 @@
-"""What a link carries: the gallery item or the own run, the threshold and the draft length. The page is the path.
+"""What a link carries: the gallery item or the own run, the threshold, the draft length and what happens to the token
+that fails. The page is the path.
 
 The session remembers them too, so that they stay when the reader goes from page to page.
 """
@@ -7,10 +8,12 @@ import math
 
 import streamlit as st
 
+from specviz.replay.policies import ON_FAIL
+
 DEFAULT_TAU = 0.4
 DEFAULT_MAX_DRAFT = 5
 MEMORY = "link"  # key of the session's copy
-CARRIED = ("item", "run", "tau", "gamma")
+CARRIED = ("item", "run", "tau", "gamma", "on_fail")
 
 
 def _asked(name: str, default):
@@ -34,6 +37,12 @@ def max_draft_from_link(longest: int) -> int:
     except ValueError:
         asked = DEFAULT_MAX_DRAFT
     return min(longest, max(1, asked))
+
+
+def on_fail_from_link() -> str:
+    """What happens to the token that fails, as the link asks for it."""
+    asked = _asked("on_fail", ON_FAIL[0])
+    return asked if asked in ON_FAIL else ON_FAIL[0]
 
 
 def item_from_link(names: list[str]) -> str | None:

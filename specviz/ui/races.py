@@ -13,7 +13,7 @@ from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
 
 
-def modelled_race(shown: Shown, tau: float, max_draft: int) -> tuple[Moments, Moments]:
+def modelled_race(shown: Shown, tau: float, max_draft: int, on_fail: str) -> tuple[Moments, Moments]:
     """Plain and speculative moments with the cost model's times; the plain ones evenly spread over their sum.
 
     Raises:
@@ -21,7 +21,7 @@ def modelled_race(shown: Shown, tau: float, max_draft: int) -> tuple[Moments, Mo
     """
     if shown.cost is None:
         raise SpecVizError("The pass times of this pair were not measured, so its race has no clock yet.")
-    trace = shown.trace(tau, max_draft)
+    trace = shown.trace(tau, max_draft, on_fail)
     times = round_times(trace, shown.cost)
     plain_seconds = float(predict(trace, shown.cost).plain_seconds)
     number = len(trace.run.output_ids)
@@ -35,13 +35,13 @@ def moments(trace: Trace, seconds: np.ndarray) -> Moments:
     return [list(moment) for moment in zip(np.cumsum(seconds).tolist(), committed.tolist(), strict=True)]
 
 
-def measured_race(shown: Shown, tau: float, max_draft: int) -> MeasuredRace | None:
+def measured_race(shown: Shown, tau: float, max_draft: int, on_fail: str) -> MeasuredRace | None:
     """Offer to run the race for real; what came of it, if it was run at these settings in this session."""
     if shown.pair is None:
         return None
     recording = shown.recording
     tokens = len(recording.output_ids)
-    asked = RaceRequest(shown.pair, recording.prompt, tokens, tau, max_draft, Drawing.of(recording))
+    asked = RaceRequest(shown.pair, recording.prompt, tokens, tau, max_draft, Drawing.of(recording), on_fail)
     job = workshop().job(st.session_state.get("race-job"))
     if job is not None and job.request == asked:
         if job.over:

@@ -5,6 +5,7 @@ from html import escape
 import numpy as np
 
 from specviz.analysis import metrics, predict
+from specviz.analysis.tuning_report import FATES
 from specviz.ui.charts import COLUMNS, trace_figures
 from specviz.ui.shown import Shown
 from specviz.ui.token_texts import display_text
@@ -21,9 +22,9 @@ td:last-child { text-align: right; padding-right: 0; }
 """
 
 
-def html_report(shown: Shown, tau: float, max_draft: int) -> str:
+def html_report(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> str:
     """Text, numbers and figures of one setting. Text from models and prompts is escaped."""
-    trace = shown.trace(tau, max_draft)
+    trace = shown.trace(tau, max_draft, on_fail)
     numbers = {
         name.replace("_", " "): f"{value:d}" if isinstance(value, np.integer) else f"{value:.3f}"
         for name, value in vars(metrics(trace)).items()
@@ -37,7 +38,7 @@ def html_report(shown: Shown, tau: float, max_draft: int) -> str:
         for token, status in zip(trace.steps["token"].tolist(), trace.steps["status"].tolist(), strict=True)
         if status in emitted
     )
-    drawn = dict(trace_figures(shown, tau, max_draft))
+    drawn = dict(trace_figures(shown, tau, max_draft, on_fail))
     figures = "".join(
         drawn[name].to_html(
             full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False}, default_height=380
@@ -48,7 +49,7 @@ def html_report(shown: Shown, tau: float, max_draft: int) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz report</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>{escape(shown.title)}</h1>"
-        f'<p class="soft">Threshold {tau:.3f}, draft length {max_draft}. {escape(shown.about())}</p>'
+        f'<p class="soft">Threshold {tau:.3f}, draft length {max_draft}, {FATES[on_fail]}. {escape(shown.about())}</p>'
         f'<p class="soft">Prompt: <bdi>{escape(shown.recording.prompt)}</bdi></p>'
         f'<p class="text" dir="auto">{text}</p><table>{rows}</table>{figures}</body></html>'
     )

@@ -80,6 +80,7 @@ class RaceRequest:
     tau: float
     max_draft: int
     drawing: Drawing = Drawing()
+    on_fail: str = "drop"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class MeasureRequest:
     tau: float
     max_draft: int
     drawing: Drawing = Drawing()
+    on_fail: str = "drop"
 
 
 @dataclass(frozen=True)

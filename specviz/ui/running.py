@@ -1,5 +1,6 @@
 """A loaded pair at work. The only module of the app that reaches torch; imported by the workshop's worker alone."""
 
+import math
 from collections.abc import Callable, Iterable
 
 from specviz.analysis import CostModel
@@ -38,6 +39,7 @@ from specviz.ui.requests import (
 )
 from specviz.ui.token_texts import display_text
 
+FEWEST_MEASURED_RUNS = 3  # of a measured point, so that its spread is known for one prompt too
 Progress = Callable[[str, float | None], None]
 
 
@@ -90,9 +92,11 @@ class LivePair:
         """One setting on every prompt, interleaved with plain decoding."""
         settings = _settings(request)
         prompts = [encode_prompt(self._pair, prompt) for prompt in request.prompts]
-        found = measure(self._engine, prompts, [settings], stopped=stopped, progress=progress)
-        speculative = found.speculative_seconds[0][0]
-        return measured_point(request.tau, request.max_draft, found.plain_seconds[0][: len(speculative)], speculative)
+        repeats = math.ceil(FEWEST_MEASURED_RUNS / len(prompts))
+        found = measure(self._engine, prompts, [settings], repeats=repeats, stopped=stopped, progress=progress)
+        return measured_point(
+            request.tau, request.max_draft, found.plain_seconds, found.speculative_seconds[0], request.on_fail
+        )
 
     def race(self, request: RaceRequest, stopped: Callable[[], bool]) -> MeasuredRace:
         """One plain and one speculative run after a short warm-up of both."""
@@ -145,7 +149,9 @@ class LivePair:
 
 def _settings(request: MeasureRequest | RaceRequest) -> Settings:
     drawing = request.drawing.arguments()
-    return Settings(ConfidenceThreshold(request.tau), request.max_draft, request.max_new_tokens, **drawing)
+    return Settings(
+        ConfidenceThreshold(request.tau, request.on_fail), request.max_draft, request.max_new_tokens, **drawing
+    )
 
 
 def _timed(events: Iterable[Event]) -> tuple[list[list[float]], tuple[int, ...]]:

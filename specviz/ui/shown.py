@@ -9,6 +9,7 @@ from specviz.analysis.cost_model import beyond_measured, outside_words
 from specviz.errors import SpecVizError
 from specviz.models.precision import rows_are_independent
 from specviz.replay import ConfidenceThreshold, replay
+from specviz.replay.policies import ON_FAIL
 from specviz.replay.rules import recorded_rule
 from specviz.trace import Recording, Trace
 from specviz.ui.panel_data import pack_recording, pack_rounds
@@ -33,7 +34,7 @@ class Shown:
     tokens: dict[int, bytes]
     pair: PairChoice | None = None  # how to load the pair again, if that is known
     _packed: dict = field(default_factory=dict)
-    _ahead: dict[int, Future] = field(default_factory=dict)
+    _ahead: dict[tuple[int, str], Future] = field(default_factory=dict)
 
     @property
     def longest_draft(self) -> int:
@@ -54,21 +55,27 @@ class Shown:
             self._packed["recording"] = json.dumps(pack_recording(self.recording, display_from(self.tokens)))
         return self._packed["recording"]
 
-    def packed_rounds(self, max_draft: int) -> str:
-        """`pack_rounds` at one draft length as JSON text."""
-        if max_draft not in self._packed:
-            self._packed[max_draft] = json.dumps(pack_rounds(self.recording, max_draft, self.cost))
-        return self._packed[max_draft]
+    def packed_rounds(self, max_draft: int, on_fail: str = "drop") -> str:
+        """`pack_rounds` at one draft length and fate of the token that fails, as JSON text."""
+        key = (max_draft, on_fail)
+        if key not in self._packed:
+            self._packed[key] = json.dumps(pack_rounds(self.recording, max_draft, self.cost, on_fail))
+        return self._packed[key]
 
-    def pack_ahead(self, chosen: int) -> None:
-        """Pack the rounds of every draft length on offer in the background, those near the `chosen` one first, so that
-        choosing one is answered at once: packing takes most of the time that a reader would wait."""
-        for max_draft in sorted(self.draft_lengths, key=lambda length: abs(length - chosen)):
-            if max_draft not in self._packed and max_draft not in self._ahead:
-                self._ahead[max_draft] = _packer.submit(self.packed_rounds, max_draft)
+    def pack_ahead(self, chosen: int, on_fail: str = "drop") -> None:
+        """Pack the rounds that a reader may ask for next in the background, so that choosing is answered at once:
+        packing takes most of the time that a reader would wait. First every draft length on offer at this fate of the
+        token that fails, those near the `chosen` one first, and the chosen one at the other fate; then the rest."""
+        lengths = sorted(self.draft_lengths, key=lambda length: abs(length - chosen))
+        other = next(fate for fate in ON_FAIL if fate != on_fail)
+        keys = [(length, on_fail) for length in lengths]
+        keys[1:1] = [(length, other) for length in lengths[:1]]
+        for key in [*keys, *((length, other) for length in lengths[1:])]:
+            if key not in self._packed and key not in self._ahead:
+                self._ahead[key] = _packer.submit(self.packed_rounds, *key)
 
-    def trace(self, tau: float, max_draft: int) -> Trace:
-        return replay(self.recording, ConfidenceThreshold(tau), max_draft)
+    def trace(self, tau: float, max_draft: int, on_fail: str = "drop") -> Trace:
+        return replay(self.recording, ConfidenceThreshold(tau, on_fail), max_draft)
 
     def about(self) -> str:
         """Where recording and times come from, in a sentence or two."""

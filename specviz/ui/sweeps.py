@@ -1,4 +1,4 @@
-"""Curves and grids of recording sets, worked out once per set; sweeps that record sets; points measured for real."""
+"""Curves and grids of recording sets, worked out once per set; sweeps that record sets."""
 
 import streamlit as st
 
@@ -7,25 +7,23 @@ from specviz.analysis.prompts import Prompt, default_prompts, parse_prompts
 from specviz.errors import SpecVizError
 from specviz.ui.library import ShownSet
 from specviz.ui.own_prompt import RECORDED_DRAFT, choose_drawing, choose_pair
-from specviz.ui.requests import Drawing, MeasuredPoint, MeasureRequest, SweepRequest
+from specviz.ui.requests import SweepRequest
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
 
-MOST_MEASURED = 10  # prompts: a measurement runs for real
 
-
-def curve_of(offered: ShownSet, max_draft: int) -> SpeedupCurve:
-    """The exact speedup curve of a set at one draft length.
+def curve_of(offered: ShownSet, max_draft: int, on_fail: str = "drop") -> SpeedupCurve:
+    """The exact speedup curve of a set at one draft length and fate of the token that fails.
 
     Raises:
         SpecVizError: the set has no cost model, or does not cover this draft length.
     """
-    return _curve(offered, _names(offered), max_draft)
+    return _curve(offered, _names(offered), max_draft, on_fail)
 
 
-def grid_of(offered: ShownSet) -> SpeedupGrid:
-    """Speedups of a set over thresholds and draft lengths."""
-    return _grid(offered, _names(offered))
+def grid_of(offered: ShownSet, on_fail: str = "drop") -> SpeedupGrid:
+    """Speedups of a set over thresholds and draft lengths, at one fate of the token that fails."""
+    return _grid(offered, _names(offered), on_fail)
 
 
 def _names(offered: ShownSet) -> tuple[str, ...]:
@@ -39,13 +37,13 @@ def _cost(offered: ShownSet):
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _curve(_offered: ShownSet, names: tuple[str, ...], max_draft: int) -> SpeedupCurve:
-    return speedup_curve(_offered.recordings, _cost(_offered), max_draft)
+def _curve(_offered: ShownSet, names: tuple[str, ...], max_draft: int, on_fail: str) -> SpeedupCurve:
+    return speedup_curve(_offered.recordings, _cost(_offered), max_draft, on_fail=on_fail)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _grid(_offered: ShownSet, names: tuple[str, ...]) -> SpeedupGrid:
-    return grid(_offered.recordings, _cost(_offered))
+def _grid(_offered: ShownSet, names: tuple[str, ...], on_fail: str) -> SpeedupGrid:
+    return grid(_offered.recordings, _cost(_offered), on_fail=on_fail)
 
 
 def sweep_form() -> None:
@@ -81,36 +79,3 @@ def _prompts(upload) -> list[Prompt]:
         return parse_prompts(upload.getvalue().decode("utf-8-sig"), "This file")
     except UnicodeDecodeError as error:
         raise SpecVizError(f"This file is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
-
-
-def measure_form(offered: ShownSet, tau: float, max_draft: int) -> None:
-    """Offer to run one setting for real on the set's first prompts."""
-    job = workshop().job(st.session_state.get("measure-job"))
-    if job is not None and not job.over:
-        watch(job.id, "measure")
-        return
-    if job is not None:
-        outcome(job)
-        if job.point is not None:
-            st.session_state.setdefault("points", {})[job.id] = (st.session_state["measured-set"], job.point)
-    pair = offered.members[0].pair
-    if pair is None:
-        st.caption(
-            "These settings cannot be measured for real: the file names models that the app's catalogue does not have. "
-            "Run the prompts on the Explore page or below with those models, then measure."
-        )
-        return
-    prompts = tuple(shown.recording.prompt for shown in offered.members[:MOST_MEASURED])
-    longest = max(len(shown.recording.output_ids) for shown in offered.members[:MOST_MEASURED])
-    words = f"Measure τ = {tau:.3f}, γ = {max_draft} for real, on {len(prompts)} prompt{'s' * (len(prompts) > 1)}"
-    if st.button(words, key="measure-run", help="Loads the pair and runs each prompt plainly and speculatively."):
-        drawing = Drawing.of(offered.recordings[0])
-        request = MeasureRequest(pair, prompts, longest, tau, max_draft, drawing)
-        st.session_state["measured-set"] = _names(offered)
-        st.session_state["measure-job"] = workshop().submit(request).id
-        st.rerun()
-
-
-def measured_points(offered: ShownSet) -> list[MeasuredPoint]:
-    """Points that this session measured on a set."""
-    return [point for found, point in st.session_state.get("points", {}).values() if found == _names(offered)]

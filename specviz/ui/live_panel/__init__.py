@@ -10,6 +10,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from specviz.replay.policies import ON_FAIL
+
 FOLDER = Path(__file__).parent
 # Streamlit takes one script; these are its parts, in an order in which each finds what it needs.
 SCRIPTS = ("dom", "lookup", "slider", "strip", "lane", "curve", "card", "playback", "panel")
@@ -21,6 +23,7 @@ PARTS = (
     "changes",
     "play",
     "gamma",
+    "fate",
     "strip",
     "lane",
     "curve",
@@ -40,17 +43,20 @@ def _component() -> Callable:
     )
 
 
-def settled(key: str, tau: float, max_draft: int) -> tuple[float, int]:
-    """The threshold and the draft length that the panel `key` last settled on, or these if it has not."""
+def settled(key: str, tau: float, max_draft: int, on_fail: str = "drop") -> tuple[float, int, str]:
+    """The threshold, the draft length and the fate of the token that fails that the panel `key` last settled on, or
+    these if it has not."""
     state = st.session_state.get(key) or {}
-    tau, max_draft = state.get("tau", tau), state.get("gamma", max_draft)
-    return min(1.0, max(0.0, float(tau))), int(max_draft)
+    tau, max_draft, on_fail = state.get("tau", tau), state.get("gamma", max_draft), state.get("fate", on_fail)
+    return min(1.0, max(0.0, float(tau))), int(max_draft), on_fail if on_fail in ON_FAIL else ON_FAIL[0]
 
 
-def drawn_draft_length(key: str) -> int | None:
-    """The draft length that the panel `key` told it has drawn; None before it is on screen. What follows the panel
-    should wait for that: charts that come with it keep the browser busy, so that it is seen up to a second later."""
-    return (st.session_state.get(key) or {}).get("drawn")
+def drawn_setting(key: str) -> tuple[int, str] | None:
+    """The draft length and the fate of the token that fails that the panel `key` told it has drawn; None before it is
+    on screen. What follows the panel should wait for that: charts that come with it keep the browser busy, so that it
+    is seen up to a second later."""
+    drawn = (st.session_state.get(key) or {}).get("drawn")
+    return None if drawn is None else (int(drawn[0]), str(drawn[1]))
 
 
 def live_panel(
@@ -67,7 +73,7 @@ def live_panel(
     ghosts: bool = False,
     tells_when_drawn: bool = False,
 ) -> None:
-    """Show the panel; `settled` tells where its threshold and draft length stand.
+    """Show the panel; `settled` gives the threshold, draft length and fate of the failing token it is at.
 
     Args:
         key: Streamlit's key of the component.
@@ -81,7 +87,7 @@ def live_panel(
         measured: measured points as {"tau", "speedup"} and, where known, {"low", "high"}.
         parts: which of PARTS to show; all if none is named.
         ghosts: whether drafted tokens that did not make it are shown from the start.
-        tells_when_drawn: whether the panel tells its `drawn_draft_length`.
+        tells_when_drawn: whether the panel tells its `drawn_setting`.
     """
     _component()(
         key=key,
@@ -99,5 +105,6 @@ def live_panel(
         },
         on_tau_change=lambda: None,
         on_gamma_change=lambda: None,
+        on_fate_change=lambda: None,
         on_drawn_change=lambda: None,
     )

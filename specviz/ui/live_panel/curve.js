@@ -69,9 +69,18 @@ class Curve {
 
   measuredPoint(point) {
     const x = this.x(point.tau);
-    const mark = drawing("circle", { class: "measured", cx: x, cy: this.y(point.speedup), r: 3 });
-    if (point.low === undefined) return [mark];
-    return [drawing("line", { class: "measured", x1: x, x2: x, y1: this.y(point.low), y2: this.y(point.high) }), mark];
+    const y = this.y(point.speedup);
+    const toTheLeft = x > this.inner / 2;
+    const parts = [
+      drawing("rect", { class: "measured", x: x - 4.5, y: y - 4.5, width: 9, height: 9 }),
+      drawing(
+        "text",
+        { class: "measured-label", x: x + (toTheLeft ? -9 : 9), y: y + 4, "text-anchor": toTheLeft ? "end" : "start" },
+        `measured ${point.speedup.toFixed(2)}×`,
+      ),
+    ];
+    if (point.low === undefined) return parts;
+    return [drawing("line", { class: "measured", x1: x, x2: x, y1: this.y(point.low), y2: this.y(point.high) }), ...parts];
   }
 
   show(tau, speedup) {

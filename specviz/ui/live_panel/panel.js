@@ -1,6 +1,17 @@
 // The panel: keeps the threshold, and once a frame shows everything at it.
 
 const SETTLE_MS = 350; // after the last key, or the first picture
+// What happens to the token that fails the threshold.
+const FATES = {
+  drop: {
+    gloss: "the draft proposes a token only if its confidence exceeds this; a token that fails is withheld",
+    lane: "What stays under the line is withheld.",
+  },
+  keep: {
+    gloss: "the draft stops after the first token whose confidence does not exceed this; that token is still proposed",
+    lane: "A bar under the line is still proposed, and ends the drafting.",
+  },
+};
 
 class Panel {
   constructor(root) {
@@ -52,10 +63,11 @@ class Panel {
 
   // Charts come in answer and keep the browser busy, the first time for a second: the panel is to be seen before.
   tellDrawn(delay) {
-    const { maxDraft } = this.lookup.rounds;
-    if (this.drawn === maxDraft) return;
-    this.drawn = maxDraft;
-    requestAnimationFrame(() => setTimeout(() => this.setStateValue("drawn", maxDraft), delay));
+    const { maxDraft, onFail } = this.lookup.rounds;
+    const setting = `${maxDraft} ${onFail}`;
+    if (this.drawn === setting) return;
+    this.drawn = setting;
+    requestAnimationFrame(() => setTimeout(() => this.setStateValue("drawn", [maxDraft, onFail]), delay));
   }
 
   // Which parts are on show; none named: all of them.
@@ -82,7 +94,7 @@ class Panel {
     if (newRecording) this.text.build(this.lookup);
     this.text.read(this.lookup);
     this.roundsReading.build(this.lookup);
-    this.buildGammas();
+    this.buildChoices();
     this.numbers = ["acceptance rate", "tokens per target pass", "mean accepted run", "draft steps wasted", "target passes saved"].map((name) => {
       const value = element("dd");
       return { name: element("dt", "", name), value };
@@ -91,42 +103,55 @@ class Panel {
     this.slider.tau = undefined;
   }
 
-  buildGammas() {
-    const group = this.find(".gammas");
-    const lengths = [...this.data.draftLengths];
-    const shown = this.lookup.rounds.maxDraft;
-    if (!lengths.includes(shown)) lengths.push(shown);
-    lengths.sort((a, b) => a - b);
-    const buttons = lengths.map((length) => {
-      const button = element("button", "", String(length));
+  buildChoices() {
+    const { maxDraft, onFail } = this.lookup.rounds;
+    const lengths = [...new Set([...this.data.draftLengths, maxDraft])].sort((a, b) => a - b);
+    this.buildGroup(".gammas", "draft length γ", lengths, maxDraft, (length) => this.choose("gamma", length));
+    this.buildGroup(".fates", "failing token", Object.keys(FATES), onFail, (fate) => this.choose("fate", fate));
+    const { gloss, lane } = FATES[onFail];
+    setText(this.find(".tau-gloss"), gloss);
+    setText(this.find(".lane-caption"), `Confidence of every draft step, in order. ${lane}`);
+    setText(this.find(".curve-caption"), `Speedup at every threshold, with γ = ${maxDraft} and ${onFail} held fixed`);
+  }
+
+  // One of several values: a button each, the shown one pressed; arrow keys go to the next.
+  buildGroup(selector, label, values, shown, choose) {
+    const group = this.find(selector);
+    const buttons = values.map((value) => {
+      const button = element("button", "", String(value));
       button.type = "button";
+      button.title = FATES[value]?.gloss ?? "";
       button.setAttribute("role", "radio");
-      button.setAttribute("aria-checked", String(length === shown));
-      button.tabIndex = length === shown ? 0 : -1;
-      button.addEventListener("click", () => this.chooseGamma(length));
+      button.setAttribute("aria-checked", String(value === shown));
+      button.tabIndex = value === shown ? 0 : -1;
+      button.addEventListener("click", () => {
+        if (value === shown) return;
+        group.classList.add("waiting");
+        choose(value);
+      });
       button.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
         if (!step) return;
         event.preventDefault();
-        const next = buttons[lengths.indexOf(length) + step];
+        const next = buttons[values.indexOf(value) + step];
         if (next) {
-          this.refocusGamma = true;
+          this.refocus = selector;
           next.click();
         }
       });
       return button;
     });
-    group.replaceChildren(element("span", "label", "draft length γ"), ...buttons);
+    group.replaceChildren(element("span", "label", label), ...buttons);
     group.classList.remove("waiting");
-    if (this.refocusGamma) group.querySelector('[aria-checked="true"]').focus();
-    this.refocusGamma = false;
+    if (this.refocus === selector) {
+      group.querySelector('[aria-checked="true"]').focus();
+      this.refocus = null;
+    }
   }
 
-  chooseGamma(length) {
-    if (length === this.lookup.rounds.maxDraft) return;
-    this.find(".gammas").classList.add("waiting");
+  choose(name, value) {
     this.report();
-    this.setStateValue("gamma", length);
+    this.setStateValue(name, value);
   }
 
   resize() {
@@ -169,6 +194,7 @@ class Panel {
     this.shownData = this.data;
     this.root.dataset.tau = tau;
     this.root.dataset.gamma = rounds.maxDraft;
+    this.root.dataset.fate = rounds.onFail;
   }
 
   showReading() {
@@ -193,9 +219,9 @@ class Panel {
   }
 
   summary(stretch) {
-    const { counts, speedup, maxDraft, emitted } = this.lookup.rounds;
+    const { counts, speedup, maxDraft, onFail, emitted } = this.lookup.rounds;
     const at = (name) => counts[name][stretch];
-    return `At threshold ${formatTau(this.tau)} and draft length ${maxDraft}: ${emitted} tokens in ${at("rounds")} rounds, `
+    return `At threshold ${formatTau(this.tau)}, draft length ${maxDraft} and ${onFail}: ${emitted} tokens in ${at("rounds")} rounds, `
       + `${at("draftSteps")} draft steps, ${at("accepted")} of ${at("proposed")} proposed tokens accepted`
       + `${speedup ? `, speedup ${speedup[stretch].toFixed(2)}` : ""}.`;
   }
