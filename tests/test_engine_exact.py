@@ -9,8 +9,8 @@ import torch
 from engine_helpers import loaded_pair
 
 from specviz.engine.engine import Engine, Settings, observe_all
+from specviz.engine.family_check import make_runner
 from specviz.engine.grouped_attention import NAME
-from specviz.engine.runner import ModelRunner
 from specviz.replay import ConfidenceThreshold, FixedLength
 
 THRESHOLDS = (0.0, 0.3, 0.6, 0.9, 1.0)
@@ -141,9 +141,10 @@ def test_rolling_back_leaves_no_trace_across_a_window_edge():
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
 def test_attention_that_reads_shared_keys_in_place_is_at_work_and_says_what_transformers_does(family):
-    model = loaded_pair(tiny_models.tiny_pair(family)).target.model
+    loaded = loaded_pair(tiny_models.tiny_pair(family)).target
+    model = loaded.model
     untouched = copy.deepcopy(model)
-    runner = ModelRunner(model, width=None, max_context=tiny_models.MAX_CONTEXT)
+    runner = make_runner(loaded, width=None)
     assert (model.config._attn_implementation, untouched.config._attn_implementation) == (NAME, "sdpa")
     text = list(range(5, 30))
     runner.begin(len(text))

@@ -17,8 +17,6 @@ from transformers import (
     Gemma3Config,
     Gemma3ForCausalLM,
     Gemma3ForConditionalGeneration,
-    JambaConfig,
-    MambaConfig,
     T5Config,
 )
 
@@ -414,19 +412,9 @@ def test_names_that_cannot_be_a_model(source):
     sentence_of(error)
 
 
-@pytest.mark.parametrize(("config", "words"), [(MambaConfig, "mamba"), (JambaConfig, "jamba"), (T5Config, "t5")])
-def test_models_that_cannot_be_rolled_back_are_refused_by_name(tmp_path, config, words):
-    config().save_pretrained(tmp_path)  # no weights: the configuration alone decides
+def test_what_is_no_causal_model_is_refused_by_name(tmp_path):
+    T5Config().save_pretrained(tmp_path)  # no weights: the configuration alone decides
     tiny_tokenizer().save_pretrained(tmp_path)
     with pytest.raises(SpecVizError) as error:
         find_model(str(tmp_path))
-    assert words in sentence_of(error)
-
-
-def test_layers_with_another_kind_of_memory_are_refused(tmp_path, llama):
-    shutil.copytree(llama[0], tmp_path / "m")
-    config = json.loads((llama[0] / "config.json").read_text()) | {"layer_types": ["full_attention", "conv", "conv"]}
-    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SpecVizError) as error:
-        find_model(str(tmp_path / "m"))
-    assert "rolled back" in sentence_of(error) or "cannot be read" in sentence_of(error)
+    assert "t5" in sentence_of(error)

@@ -14,10 +14,11 @@ from specviz.engine.acceptance import GreedyRule, rule_at_work
 from specviz.engine.decoding import Limits, decode, never
 from specviz.engine.drafting import Drafter
 from specviz.engine.events import Event
+from specviz.engine.family_check import make_runner
 from specviz.engine.runner import ModelRunner
 from specviz.engine.trace_recorder import TraceRecorder
 from specviz.errors import SpecVizError
-from specviz.models.loading import LoadedModel, LoadedPair
+from specviz.models.loading import LoadedPair
 from specviz.replay.policies import ConfidenceThreshold, Policy
 from specviz.replay.rules import LOSSLESS, AcceptanceRule, Coupled, Greedy, stays_lossless
 from specviz.replay.sampling import Sampling
@@ -103,16 +104,8 @@ class Engine:
             compiled,
         )
         invariant = pass_mode == "invariant"
-        self._target = self._runner(pair.target, widest_draft + 1 if invariant else None)
-        self._draft = self._runner(pair.draft, DRAFT_WIDTH if invariant else None)
-
-    def _runner(self, loaded: LoadedModel, width: int | None) -> ModelRunner:
-        return ModelRunner(
-            loaded.model,
-            width=width,
-            max_context=loaded.max_context,
-            compiled=self.compiled,
-        )
+        self._target = make_runner(pair.target, width=widest_draft + 1 if invariant else None, compiled=compiled)
+        self._draft = make_runner(pair.draft, width=DRAFT_WIDTH if invariant else None, compiled=compiled)
 
     def fork(self) -> Engine:
         """The same models and passes for another text, so that several generations can take turns."""
@@ -145,7 +138,7 @@ class Engine:
 
     @property
     def max_context(self) -> int:
-        return min(self.pair.target.max_context, self.pair.draft.max_context)
+        return min(self._target.max_context, self._draft.max_context)
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -19,7 +19,8 @@ NAME = "grouped_sdpa"  # of this attention among transformers'
 def use_grouped_attention(body: PreTrainedModel) -> None:
     """Let a decoder on a CPU attend this way, if it would copy keys and values otherwise."""
     config = body.config.get_text_config(decoder=True)
-    shared = (getattr(config, "num_key_value_heads", None) or config.num_attention_heads) < config.num_attention_heads
+    heads = getattr(config, "num_attention_heads", None)
+    shared = bool(heads) and (getattr(config, "num_key_value_heads", None) or heads) < heads
     if shared and body.device.type == "cpu" and config._attn_implementation == "sdpa":
         body.set_attn_implementation(NAME)
 

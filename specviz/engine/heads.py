@@ -6,12 +6,13 @@ copy of the output matrix beside a bf16 model (113 MB for 49,152 rows of 576), w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from specviz.engine.packed_linear import linear_layer
-from specviz.errors import SpecVizError
 from specviz.models.draft_model import DraftModel
 
 
@@ -51,7 +52,8 @@ class OutputHead:
         else:  # a quantised projection computes in its own way; only its result is widened
             self._projections = linears
         self._precise = self._projections is not linears  # fp32 throughout
-        self._softcap = getattr(model.config, "final_logit_softcapping", None)
+        self._scale: float | None = None
+        self._softcap: float | None = None
 
     def _cover(self, token_ids: torch.Tensor) -> None:
         """Rows stand for these token ids. The tensor is kept: made of the list it takes longer than a draft step's
@@ -85,23 +87,54 @@ class OutputHead:
         for projection in self._projections:
             rows = projection(rows)
         logits = rows.float()
+        if self._scale:
+            logits = logits * self._scale
         if self._softcap:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
-    def check_against(self, model: PreTrainedModel, hidden: torch.Tensor, logits: torch.Tensor) -> None:
-        """Refuse a model whose own logits (n, vocabulary) are not this projection of its hidden states (n, d).
+    def fit(self, model: PreTrainedModel, hidden: torch.Tensor, same_as_own: Callable[[torch.Tensor], bool]) -> bool:
+        """Find what the family does between projection and logits; whether it is known.
 
-        Some families scale or transform their logits in ways of their own; a silent mistake there would falsify
-        every confidence.
+        Families multiply or divide the logits by a number of their configuration (Cohere's `logit_scale`, Granite's
+        `logits_scaling`, muP), or cap them softly (Gemma's `final_logit_softcapping`); a silent mistake there would
+        falsify every confidence. Each of them is tried; the first that gives the model's own logits is kept.
+
+        Args:
+            hidden: (n, d), of the model's body.
+            same_as_own: whether logits (n, rows) of these hidden states are the model's own, up to rounding.
         """
-        own = logits.float()
-        if self.token_ids is not None:
-            own = self.by_row(own)
-        ours = self(hidden)
-        finite = torch.isfinite(own)
-        if own.shape != ours.shape or not torch.allclose(own[finite], ours[finite], rtol=0.05, atol=0.25):
-            raise SpecVizError(
-                f"{type(model).__name__} does something to its logits that this engine does not know; "
-                "choose a model of another family."
-            )
+        for self._scale, self._softcap in _transformations(model.config.get_text_config(decoder=True).to_dict()):
+            if same_as_own(self(hidden)):
+                return True
+        return False
+
+
+class OwnLogits(OutputHead):
+    """For families whose logits are no projection of the hidden states: passes return the model's own logits (n, V).
+
+    They are widened to fp32, but computed at the model's own precision.
+    """
+
+    def __init__(self, vocabulary: int):
+        self.token_ids = self._token_index = self._row_of = None
+        self.vocabulary = vocabulary
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        """fp32 logits of the model's own (n, V)."""
+        return logits.float()
+
+
+def _transformations(config: dict) -> Iterator[tuple[float | None, float | None]]:
+    """Scale and soft cap as a configuration may mean them, the most likely first."""
+    numbers = {k: v for k, v in config.items() if isinstance(v, int | float) and not isinstance(v, bool) and v > 0}
+    caps = [value for name, value in numbers.items() if "cap" in name]
+    scales = [value for name, value in numbers.items() if "scal" in name or "multiplier" in name]
+    yield None, None
+    for cap in dict.fromkeys(caps):
+        yield None, cap
+    for scale in dict.fromkeys(scales):
+        for factor in (scale, 1 / scale):
+            yield factor, None
+            for cap in dict.fromkeys(caps):
+                yield factor, cap

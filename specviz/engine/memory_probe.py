@@ -75,7 +75,7 @@ def measure(source: str, precision: str, device: str, tokens: int) -> Footprint:
     import torch
 
     from specviz.engine.decoding import Limits, decode
-    from specviz.engine.runner import ModelRunner
+    from specviz.engine.family_check import make_runner
     from specviz.models.loading import encode_prompt, load_model
     from specviz.models.precision import check_precision, resolve_device
 
@@ -89,7 +89,7 @@ def measure(source: str, precision: str, device: str, tokens: int) -> Footprint:
     if on_cuda:
         torch.cuda.synchronize(device)
     seconds = time.perf_counter() - began
-    runner = ModelRunner(loaded.model, width=None, max_context=loaded.max_context)
+    runner = make_runner(loaded, width=None)
     prompt = encode_prompt(loaded, PROMPT)
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(device)

@@ -8,6 +8,8 @@ hardly grows with its width. `python -m specviz bench engine` measures both.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import nn
 
@@ -32,6 +34,18 @@ class PackedLinear(nn.Module):
         self.dtype = weight.dtype
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), LAYOUT_ROWS)
         self._bias = None if bias is None else bias.detach()
+
+    @cached_property
+    def weight(self) -> torch.Tensor:
+        """The weight (out, in), unpacked: for families that multiply by it themselves, such as some routers.
+
+        It is kept from the first use on, beside the packed one.
+        """
+        return self._packed.to_dense()
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        return self._bias
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """(..., in) to (..., out)."""

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 
 import torch
 import torch._inductor.config
-from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import Cache, StaticLayer
+from transformers import PreTrainedModel
 
 from specviz.engine.grouped_attention import NAME as GROUPED_ATTENTION
-from specviz.engine.grouped_attention import use_grouped_attention
 from specviz.engine.heads import OutputHead
-from specviz.engine.packed_linear import PackedLinear, pack_linear_layers
-from specviz.errors import SpecVizError
+from specviz.engine.passes import CachedPass, Pass
 
 SMALLEST_CAPACITY = 256  # static caches hold this many tokens or twice as many or ..., so that few shapes are compiled
 # A lone row would need a graph of its own, packed like those of any known width. On Zen 3 in fp32 that one took 43.5
 # and 51.3 ms in two processes, two rows of the common graph 40.0 and 46.4: the faster way to decode plainly too.
 FEWEST_COMPILED_ROWS = 2
 MOST_GRAPHS = 64  # compiled at once in a process: a handful of cache sizes, for the two models of each pair
-
-
-class FixedLengthLayer(StaticLayer):
-    """A static cache layer that can be rolled back, which transformers' own cannot before 5.20, and compiled frozen."""
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        super().lazy_initialization(key_states, value_states)
-        if self.device.type == "cpu":
-            # transformers marks these as static addresses, which CUDA graphs need; inductor's freezing would take
-            # tensors so marked for constants, and the graph would go on writing into the first text's cache
-            self.keys, self.values = self.keys.clone(), self.values.clone()
-            self.cumulative_length = self.cumulative_length.clone()
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last `abs(tokens_to_remove)` tokens: their entries are overwritten by the next pass."""
-        self.cumulative_length.sub_(abs(tokens_to_remove))
 
 
 class ModelRunner:
@@ -49,48 +29,40 @@ class ModelRunner:
     does not depend on how the text was cut into passes. Compiled passes always have a static cache; one graph serves
     every width, from `FEWEST_COMPILED_ROWS` on.
 
-    Every layer keeps the whole text, sliding-window layers too (their window is a matter of the mask), so rolling back
-    is exact at and across the window's edge.
-
     Args:
-        model: a causal language model in evaluation mode. On a CPU its linear layers are repacked in place.
+        model: a causal language model in evaluation mode.
+        head: from what a pass returns to logits.
+        growing, fixed: how the model is called over a memory that grows with the text and over one of fixed length;
+            None where that is not needed.
         width: rows of every pass, or None.
         compiled: run passes through `torch.compile`.
         max_context: most positions the model knows.
+
+    `family_check.make_runner` finds out head and passes of a model, and checks them.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
+        head: OutputHead,
         *,
+        growing: Pass | None,
+        fixed: Pass | None,
         width: int | None,
         max_context: int,
         compiled: bool = False,
     ):
-        self.model, self.width, self.max_context, self.compiled = model, width, max_context, compiled
+        self.model, self.head, self.width, self.max_context, self.compiled = model, head, width, max_context, compiled
         self.device = model.device
-        self.head = OutputHead(model)
         self.length = 0  # tokens in the cache
-        self._cache: Cache | None = None
-        self._body = model.base_model
+        self._passes = {"growing": growing, "fixed": fixed}
+        self._memory = None
         # a pair's embeddings may be padded to different sizes; an id that only the other model has is read as the last
-        self._last_id = model.get_input_embeddings().num_embeddings - 1
-        use_grouped_attention(self._body)
-        if not compiled:  # inductor packs frozen weights itself
-            pack_linear_layers(self._body)
-        elif any(isinstance(module, PackedLinear) for module in self._body.modules()):
-            raise SpecVizError("These models were made ready for eager passes; load them again to compile them.")
-        parameters = inspect.signature(self._body.forward).parameters
-        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"  # transformers before 5.20
-        self._graph = compile_pass(self._forward_body, self.device) if compiled else None
-        self._check_head()
-
-    @torch.inference_mode()
-    def _check_head(self) -> None:
-        ids = torch.zeros((1, 1), dtype=torch.long, device=self.device)
-        output = self.model(input_ids=ids, output_hidden_states=True, use_cache=False)
-        hidden = self._body(input_ids=ids, use_cache=False).last_hidden_state
-        self.head.check_against(self.model, hidden[0], output.logits[0])
+        embeddings = model.get_input_embeddings()
+        self._last_id = getattr(embeddings, "num_embeddings", model.config.get_text_config(decoder=True).vocab_size) - 1
+        self.obeys_tree_masks = True
+        self._graph = compile_pass(fixed.__call__, self.device) if compiled else None
+        self._pass = self.uncompiled_pass
 
     def fork(self, width: int | None, *, eager: bool = False) -> ModelRunner:
         """Another text for the same model, in passes of `width`: all shared but the cache. Call `begin` next.
@@ -99,36 +71,38 @@ class ModelRunner:
             eager: do not compile its passes, which then may attend in a tree.
         """
         other = copy.copy(self)
-        other.width, other.length, other._cache = width, 0, None
+        other.width, other.length, other._memory = width, 0, None
         other.compiled = self.compiled and not eager
+        other._pass = other.uncompiled_pass
         return other
 
     @property
     def _cache_grows(self) -> bool:
         return self.width is None and not self.compiled
 
+    @property
+    def uncompiled_pass(self) -> Pass:
+        """How the model is called in eager passes."""
+        return self._passes["growing" if self._cache_grows else "fixed"]
+
     @torch.inference_mode()
     def begin(self, max_length: int) -> None:
         """Forget the text and make room for one of up to `max_length` tokens."""
         self.length = 0
         if self._cache_grows:
-            self._cache = DynamicCache()  # without the config, so that every layer keeps the whole text
+            self._memory = self._pass.memory(None)
             return
         # decided by this generation alone: what ran before it must not change its passes
         padding = self.width or FEWEST_COMPILED_ROWS
         capacity = max(SMALLEST_CAPACITY, 2 ** math.ceil(math.log2(max_length + padding)))
-        if self._cache is not None and self._cache.layers[0].max_cache_len == capacity:
-            self._cache.reset()  # the same memory again: a captured CUDA graph stays valid
+        if self._memory is not None and self._capacity == capacity:
+            self._memory.reset()  # the same memory again: a captured CUDA graph stays valid
         else:
-            self._cache = Cache(layers=[FixedLengthLayer(capacity) for _ in range(self._number_of_layers)])
+            self._memory, self._capacity = self._pass.memory(capacity), capacity
             if self.compiled:  # the first pass makes the layers' tensors: compiled, it would need a graph of its own
-                self._run([0], self._forward_body)
-                self._cache.reset()
+                self._run([0], self._pass)
+                self._memory.reset()
                 self.length = 0
-
-    @property
-    def _number_of_layers(self) -> int:
-        return self.model.config.get_text_config(decoder=True).num_hidden_layers
 
     @torch.inference_mode()
     def prefill(self, tokens: list[int]) -> None:
@@ -136,7 +110,7 @@ class ModelRunner:
         # on a GPU a graph would be captured for the length of every prompt
         compiled = self.compiled and self.device.type == "cpu" and len(tokens) >= FEWEST_COMPILED_ROWS
         if tokens:
-            self._run(tokens, self._graph if compiled else self._forward_body)
+            self._run(tokens, self._graph if compiled else self._pass)
 
     @torch.inference_mode()
     def forward(self, tokens: list[int]) -> torch.Tensor:
@@ -148,16 +122,18 @@ class ModelRunner:
             raise ValueError(f"{len(tokens)} tokens do not fit a pass of width {self.width}")
         rows = self.width or max(len(tokens), FEWEST_COMPILED_ROWS if self.compiled else 1)
         padding = rows - len(tokens)
-        hidden = self._run(tokens + [tokens[-1]] * padding, self._graph if self.compiled else self._forward_body)
+        hidden = self._run(tokens + [tokens[-1]] * padding, self._graph if self.compiled else self._pass)
         self.rollback(padding)
         return hidden[: len(tokens)]
 
     @property
     def takes_trees(self) -> bool:
         """Whether `forward_tree` works: growing cache, a mask for all layers alike, and attention that obeys it."""
+        if not (self._cache_grows and self.obeys_tree_masks and isinstance(self._pass, CachedPass)):
+            return False
         config = self.model.config.get_text_config(decoder=True)
         windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-        return self._cache_grows and not windowed and config._attn_implementation in ("sdpa", GROUPED_ATTENTION)
+        return not windowed and config._attn_implementation in ("sdpa", GROUPED_ATTENTION)
 
     @torch.inference_mode()
     def forward_tree(self, tokens: list[int], positions: list[int], sees: torch.Tensor) -> torch.Tensor:
@@ -168,7 +144,7 @@ class ModelRunner:
         """
         ids = torch.tensor([tokens], device=self.device)
         places = torch.tensor([positions], device=self.device)
-        hidden = self._forward_body(ids, places, self._cache, attention_mask=sees[None, None])
+        hidden = self._pass(ids, places, self._memory, attention_mask=sees[None, None])
         self.length += len(tokens)
         return hidden
 
@@ -184,7 +160,7 @@ class ModelRunner:
     def rollback(self, tokens: int) -> None:
         """Take the last `tokens` tokens back."""
         if tokens:
-            self._cache.crop(-tokens)
+            self._memory.crop(-tokens)
             self.length -= tokens
 
     def _run(self, tokens: list[int], run_pass) -> torch.Tensor:
@@ -193,14 +169,9 @@ class ModelRunner:
         positions = torch.arange(self.length, self.length + len(tokens), device=self.device).clamp(
             max=self.max_context - 1
         )
-        hidden = run_pass(ids, positions[None], self._cache)
+        hidden = run_pass(ids, positions[None], self._memory)
         self.length += len(tokens)
         return hidden
-
-    def _forward_body(self, ids: torch.Tensor, positions: torch.Tensor, cache: Cache, **arguments) -> torch.Tensor:
-        """Hidden states (n, d) of ids (1, n) at positions (1, n); the cache takes in n tokens."""
-        arguments[self._cache_argument] = cache
-        return self._body(input_ids=ids, position_ids=positions, use_cache=True, **arguments).last_hidden_state[0]
 
 
 def compile_pass(forward, device: torch.device):
@@ -223,7 +194,7 @@ def compile_pass(forward, device: torch.device):
         torch._inductor.config.freezing = True
     graph = torch.compile(forward, fullgraph=True, dynamic=False, **how)
 
-    def run(ids: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
+    def run(ids: torch.Tensor, positions: torch.Tensor, cache) -> torch.Tensor:
         for rows in (ids, positions):
             torch._dynamo.mark_dynamic(rows, 1)
         if device.type == "cpu":

@@ -39,8 +39,6 @@ _IN_SUBFOLDERS = ["*/*"]
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 # What models that also see or hear call their language model's weights; its own class calls them "model.".
 LANGUAGE_MODEL = re.compile(r"^(model\.)?language_model\.(model\.)?")
-# Layers whose key-value cache holds one entry per token, so that taking tokens back restores it exactly.
-_ROLLED_BACK_EXACTLY = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +191,11 @@ def _read_small_files(name: str, folder: Path, revision: str) -> ModelSource:
 
 
 def _refuse_unusable(found: ModelSource) -> None:
-    """Refuse, from the configuration alone, what is no causal model or cannot take tokens back exactly."""
+    """Refuse, from the configuration alone, what is no causal model."""
     config = found.config
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise SpecVizError(
             f"{found.name} ({config.model_type}) is not a causal language model that transformers can load: choose one."
-        )
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or []) - _ROLLED_BACK_EXACTLY
-    if getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_is_stateful", False) or kinds:
-        what = f" ({', '.join(sorted(kinds))} layers)" if kinds else ""
-        raise SpecVizError(
-            f"{found.name} is a {config.model_type} model{what}, whose state cannot be rolled back exactly when "
-            "proposed tokens are rejected: choose a model with attention layers only."
         )
 
 
