@@ -30,16 +30,20 @@ def random_cost(seed: int, contexts=(0, 20, 200), straight=False, widest=17) -> 
     random = np.random.default_rng(seed)
     at = np.asarray(contexts, np.float64)
 
-    def table(*rows):
+    def table(*rows, least=0.5, most=2.0):
         if straight:
-            level, slope = random.uniform(0.5, 2, (*rows, 1)), random.uniform(0, 0.02, (*rows, 1))
+            level, slope = random.uniform(least, most, (*rows, 1)), random.uniform(0, 0.02, (*rows, 1))
             return exactly(level + slope * at)
-        return exactly(random.uniform(0.5, 2, (*rows, at.size)))
+        return exactly(random.uniform(least, most, (*rows, at.size)))
 
-    modes = {
-        "fast": PassTimes(tuple(range(1, widest + 1)), table(widest), table(2), table(), exactly(0.1)),
-        "invariant": PassTimes((widest,), table(1), table(2), table(), exactly(0.2)),
-    }
+    def times(widths, overhead):
+        """A plain step takes no longer than any target pass with its round's overhead."""
+        targets = table(len(widths))
+        plain = table(least=0.2, most=0.5)
+        shortened = plain.median * min(1.0, ((targets.median + overhead) / plain.median).min())
+        return PassTimes(widths, targets, table(2), exactly(shortened), exactly(overhead))
+
+    modes = {"fast": times(tuple(range(1, widest + 1)), 0.1), "invariant": times((widest,), 0.2)}
     return CostModel(PAIR, contexts, modes, repeats=5)
 
 

@@ -262,6 +262,7 @@ def test_the_fate_of_the_token_that_fails_is_in_link_curves_and_downloads(galler
 def test_a_measurement_is_drawn_and_told_as_soon_as_its_job_is_over_on_every_page(gallery, monkeypatch, page):
     class OverJob:
         id, over, state, message, failures, shown, members = "m", True, "finished", "", {}, None, ()
+        notes = ()
         point = MeasuredPoint(0.0, 3, Interval(0.52, 0.50, 0.54), 3)
 
     class Shop:
@@ -271,7 +272,7 @@ def test_a_measurement_is_drawn_and_told_as_soon_as_its_job_is_over_on_every_pag
         def memory_bytes(self):
             return 0
 
-    for module in ("measuring", "sweeps", "own_prompt", "library", "watching"):
+    for module in ("measuring", "sweeps", "own_prompt", "library", "watching", "costs"):
         monkeypatch.setattr(f"specviz.ui.{module}.workshop", Shop)
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120).run()
     app.session_state[measuring.JOB] = "m"  # the page runs for the first time since the job ended

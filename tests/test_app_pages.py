@@ -283,7 +283,10 @@ class FakePair:
     def race(self, request, stopped):
         return MeasuredRace([[0.5, 1]], [[0.25, 1]], ["a"], "a device", True)
 
-    def measure_costs(self, stopped, progress):
+    def kept_costs(self, recordings, say):
+        return sample_cost() if self.measured else None
+
+    def measure_costs(self, request, recordings, stopped, progress, say):
         self.measured += 1
         return sample_cost()
 

@@ -65,7 +65,8 @@ def test_the_memory_told_is_that_of_all_weights(pair, choice):
 
 def test_costs_price_the_run(pair, choice):
     recording, _ = pair.record(RunRequest(choice, "a dog", TOKENS, 8), lambda told: None, go_on, quiet)
-    cost = pair.measure_costs(go_on, quiet)
+    assert pair.kept_costs([recording], quiet) is None
+    cost = pair.measure_costs(RunRequest(choice, "a dog", TOKENS, 8), [recording], go_on, quiet, quiet)
     assert predict(replay(recording, ConfidenceThreshold(0.5), 4), cost).speedup > 0
 
 

@@ -75,10 +75,10 @@ def test_a_calibration_stops_while_it_runs_real_rounds():
             engine,
             contexts=(4, 20),
             repeats=3,
-            stopped=lambda: shares[-1] == 1,
+            stopped=lambda: len(shares) > 4,
             progress=lambda stage, share: shares.append(share),
         )
-    assert shares[-1] == 1 and sorted(shares[3:]) == shares[3:]
+    assert 0 < shares[-1] < 1 and sorted(shares[3:]) == shares[3:]
 
 
 def test_measuring_runs_every_setting_beside_its_baseline():
@@ -106,7 +106,7 @@ def test_slow_spells_of_the_machine_do_not_bend_the_ratios():
             for cost in (true, true[:2] / 5, true[0])
         )
         measured = PassSamples(
-            pair, "fast", False, (10, 100), tuple(range(1, 10)), target_pass, draft_step, plain_step, np.zeros(3)
+            pair, "fast", False, (10, 100), tuple(range(1, 10)), target_pass, draft_step, plain_step, np.zeros(20)
         )
         found = cost_model(measured).mode().target_pass.median
         raw = np.median(measured.target_pass, axis=-1)
@@ -136,7 +136,7 @@ def test_engines_that_take_turns_share_the_spells_of_the_machine():
             (10,),
             (1, 2),
             *(c[..., None] * spells * rng.lognormal(0, 0.02, (*c.shape, 21)) for c in (cost, cost / 5, cost[0])),
-            np.zeros(3),
+            np.zeros(21),
         )
         for cost in costs.values()
     ]

@@ -4,16 +4,26 @@ The engine measures (`specviz.engine.calibration`), this module keeps the median
 to a formula: kernels change with the width of a pass, so times over widths are steps and bends, not lines.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 
 import numpy as np
 
+from specviz.analysis.consistent import contradictions, possible
 from specviz.errors import SpecVizError
 from specviz.trace import PairInfo, Recording
 
 FORMAT_VERSION = 1
 PASS_MODES = ("invariant", "fast")
+SHORTEST_TIME, LONGEST_TIME = 1e-9, 3600.0  # seconds that one pass may take
+MOST_TOKENS = 10**9  # of a context or a pass
+MOST_REPEATS = 10**6
+# Load average for each processor from which others are at work too: the measurement itself keeps at most all of them
+# busy.
+BUSY = 1.25
+ROUNDING = 1e-9  # a share by which sums may differ from what they stand for
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +43,20 @@ class Timing:
         """From samples whose last axis runs over the repetitions."""
         lower, median, upper = np.quantile(np.asarray(samples, np.float64), (0.25, 0.5, 0.75), axis=-1)
         return cls(median, lower, upper)
+
+    def standard_error(self, repeats: int) -> np.ndarray:
+        """Of the medians, in seconds: 1.25 (Q3 − Q1) / (1.35 √n), as for the notches of box plots.
+
+        A median of n normal values has about 1.25 times the error of their mean, and their quartiles are 1.35 standard
+        deviations apart; quartiles do not mind a few slow repetitions (McGill, Tukey and Larsen 1978, "Variations of
+        box plots", The American Statistician 32).
+        """
+        return 1.25 * (self.upper - self.lower) / (1.35 * math.sqrt(repeats))
+
+    def moved_to(self, medians: np.ndarray) -> "Timing":
+        """The same relative spread around other medians; where the median is 0, so are the quartiles."""
+        factor = np.divide(medians, self.median, out=np.zeros_like(self.median), where=self.median != 0)
+        return Timing(medians, self.lower * factor, self.upper * factor)
 
     def to_json(self) -> dict:
         return {name: getattr(self, name).tolist() for name in ("median", "lower", "upper")}
@@ -83,21 +107,29 @@ class CostModel:
             ones is priced as the nearest (`rates`).
         modes: pass mode ("fast", "invariant") -> its times; at least one.
         repeats: how often each thing was measured.
+        measured_at: date and time (UTC, ISO 8601) of the measurement; empty where an older file does not say.
+        load_average: of the machine over the last minute of the measurement, this process included; None where the
+            system has none.
+        processors: how many the machine has; 0 where an older file does not say.
 
     Raises:
-        SpecVizError: shapes do not fit or a time is not a positive number.
+        SpecVizError: shapes do not fit, a time is no number of seconds from a nanosecond to an hour, or a plain step
+            takes longer than a target pass with the overhead of its round: then a speedup could exceed its tokens per
+            target pass.
     """
 
     pair: PairInfo
     contexts: tuple[int, ...]
     modes: Mapping[str, PassTimes]
     repeats: int
+    measured_at: str = ""
+    load_average: float | None = None
+    processors: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "contexts", tuple(int(context) for context in self.contexts))
-        problem = next(_problems(self), None)
-        if problem:
-            raise SpecVizError(f"This cost model is unusable: {problem}; measure it again.")
+        _refuse(next(_malformed(**vars(self)), None))
+        _refuse(next(_impossible(self.modes), None))
 
     def mode(self, pass_mode: str | None = None) -> PassTimes:
         """The times in `pass_mode`; by default the only mode measured, else `invariant`."""
@@ -115,6 +147,24 @@ class CostModel:
             return pass_mode
         return next(iter(self.modes)) if len(self.modes) == 1 else PASS_MODES[0]
 
+    @property
+    def busy(self) -> bool:
+        """Whether other programs kept the machine busy while the passes were timed, as far as is known."""
+        return bool(self.load_average and self.processors and self.load_average > BUSY * self.processors)
+
+    @property
+    def origin(self) -> str:
+        """One sentence: when and where the times were measured."""
+        when = (
+            f"{datetime.fromisoformat(self.measured_at):%Y-%m-%d %H:%M} UTC" if self.measured_at else "an unknown date"
+        )
+        words = f"Pass times measured on {self.pair.device or 'an unknown device'}, {when}"
+        if self.busy:
+            words += (
+                f", while the machine was busy (load average {self.load_average:.1f}, {self.processors} processors)"
+            )
+        return f"{words}."
+
     def to_json(self) -> dict:
         """JSON-able, for the metadata of a recording set; `from_json` inverts it."""
         return {
@@ -122,6 +172,9 @@ class CostModel:
             "pair": asdict(self.pair),
             "contexts": list(self.contexts),
             "repeats": self.repeats,
+            "measured_at": self.measured_at,
+            "load_average": self.load_average,
+            "processors": self.processors,
             "modes": {name: times.to_json() for name, times in self.modes.items()},
         }
 
@@ -129,12 +182,16 @@ class CostModel:
     def from_json(cls, values: Mapping) -> "CostModel":
         """Invert `to_json`.
 
+        Older files hold medians as they were measured, in which noise may have made a plain step longer than a target
+        pass. Within the noise they are made possible here (`consistent.possible`), beyond it they are refused.
+
         Raises:
-            SpecVizError: the values are no cost model, or a newer one.
+            SpecVizError: the values are no cost model, a newer one, or times that cannot be true together.
         """
         try:
             if values["version"] > FORMAT_VERSION:
                 raise SpecVizError("This cost model was written by a newer SpecViz; update SpecViz.")
+            repeats = int(values["repeats"])
             modes = {
                 name: PassTimes(
                     widths=tuple(int(width) for width in times["widths"]),
@@ -143,32 +200,83 @@ class CostModel:
                 )
                 for name, times in values["modes"].items()
             }
-            return cls(PairInfo(**values["pair"]), tuple(values["contexts"]), modes, int(values["repeats"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            contexts = tuple(int(context) for context in values["contexts"])
+            facts = {name: values[name] for name in ("measured_at", "load_average", "processors") if name in values}
+            pair = PairInfo(**values["pair"])
+            _refuse(next(_malformed(pair, contexts, modes, repeats, **facts), None))
+            for name, times in modes.items():
+                broken = contradictions(times, repeats, contexts, widths=False)
+                if broken:
+                    raise SpecVizError(f"This cost model is unusable: {broken[0]}, which cannot be; measure it again.")
+                modes[name] = possible(times, repeats)
+            return cls(pair, contexts, modes, repeats, **facts)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise SpecVizError("The cost model in this file is damaged; measure it again.") from error
 
 
-def _problems(cost: CostModel):
-    """Yield what is wrong."""
-    contexts = np.asarray(cost.contexts)
-    if not contexts.size or contexts[0] < 0 or (np.diff(contexts) <= 0).any():
-        yield f"its context lengths are {list(cost.contexts)}"
-    if not cost.modes or not set(cost.modes) <= set(PASS_MODES):
-        yield f"its pass modes are {list(cost.modes)}"
-    for name, times in cost.modes.items():
-        widths = np.asarray(times.widths)
-        if not widths.size or (np.diff(widths) <= 0).any() or widths[0] < 1:
-            yield f"its widths are {list(times.widths)}"
-        if name == "fast" and widths[0] != 1 or name == "invariant" and widths.size != 1:
-            yield f"widths {list(times.widths)} do not fit pass mode {name}"
-        shapes = ((widths.size, contexts.size), (2, contexts.size), (contexts.size,), ())
+def _refuse(problem: str | None) -> None:
+    if problem:
+        raise SpecVizError(f"This cost model is unusable: {problem}; measure it again.")
+
+
+def _malformed(
+    pair: PairInfo,
+    contexts: tuple[int, ...],
+    modes: Mapping[str, PassTimes],
+    repeats: int,
+    measured_at: str = "",
+    load_average: float | None = None,
+    processors: int = 0,
+):
+    """Yield what is wrong with shapes, names and ranges."""
+    names = [value for name, value in vars(pair).items() if name != "versions"]
+    if not all(isinstance(name, str) for name in names) or not isinstance(pair.versions, Mapping):
+        yield "it does not name its pair"
+    if not contexts or contexts[0] < 0 or contexts[-1] > MOST_TOKENS or (np.diff(contexts) <= 0).any():
+        yield f"its context lengths are {list(contexts)}"
+    if not 1 <= repeats <= MOST_REPEATS:
+        yield f"it was measured {repeats} times"
+    if not isinstance(measured_at, str) or not _is_date(measured_at):
+        yield "its date is no date"
+    if load_average is not None and not 0 <= load_average < math.inf or not 0 <= processors < math.inf:
+        yield f"its load average is {load_average} on {processors} processors"
+    if not modes or not set(modes) <= set(PASS_MODES):
+        yield f"its pass modes are {list(modes)}"
+    for name, times in modes.items():
+        widths = times.widths
+        if not widths or widths[0] < 1 or widths[-1] > MOST_TOKENS or (np.diff(widths) <= 0).any():
+            yield f"its widths are {list(widths)}"
+        if name == "fast" and widths[0] != 1 or name == "invariant" and len(widths) != 1:
+            yield f"widths {list(widths)} do not fit pass mode {name}"
+        shapes = ((len(widths), len(contexts)), (2, len(contexts)), (len(contexts),), ())
         for item, shape in zip(_TIMINGS, shapes, strict=True):
             timing = getattr(times, item)
             for values in (timing.median, timing.lower, timing.upper):
                 if values.shape != shape:
                     yield f"{item} in pass mode {name} has shape {values.shape} instead of {shape}"
-                elif not (np.isfinite(values) & (values >= 0)).all() or (item != "round_overhead" and not values.all()):
-                    yield f"{item} in pass mode {name} is not a positive time"
+            shortest = 0.0 if item == "round_overhead" else SHORTEST_TIME
+            within = [
+                (values >= 0) & (values <= LONGEST_TIME) for values in (timing.median, timing.lower, timing.upper)
+            ]
+            if not (all(each.all() for each in within) and (timing.median >= shortest).all()):
+                yield f"{item} in pass mode {name} is not a positive time of at most an hour"
+            if not ((timing.lower <= timing.median) & (timing.median <= timing.upper)).all():
+                yield f"{item} in pass mode {name} has a median outside its quartiles"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return not text or bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _impossible(modes: Mapping[str, PassTimes]):
+    """Yield which times cannot be true together."""
+    for name, times in modes.items():
+        least = times.target_pass.median.min(axis=0) + times.round_overhead.median
+        if (times.plain_step.median > least * (1 + ROUNDING)).any():
+            yield f"in pass mode {name} a plain step takes longer than a target pass and the overhead of its round"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,18 @@
 """Measuring what passes cost, for the cost model: the pair itself, on its device, in the engine's own passes.
 
-All things measured take turns within each repetition, so that a slow spell of the machine hits all of them alike.
+All things measured take turns within each repetition, each time in another order, so that a slow spell of the machine
+hits all of them alike and none always runs with the caches that another leaves behind.
 `specviz.analysis.calibrated` makes a cost model of the samples and takes the spells out.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +22,7 @@ from specviz.engine.clock import clock_for
 from specviz.engine.decoding import never
 from specviz.engine.drafting import Drafter
 from specviz.engine.engine import DRAFT_WIDTH, Engine, Settings
-from specviz.engine.events import RoundCommitted
+from specviz.engine.events import Event, RoundCommitted
 from specviz.engine.runner import ModelRunner
 from specviz.errors import SpecVizError
 from specviz.replay import FixedLength
@@ -37,8 +41,8 @@ class PassSamples:
     """Seconds, n of each: C context lengths, W widths of target passes (one in pass mode `invariant`).
 
     target_pass: (W, C, n), one target pass with the judgement of its proposal; draft_step: (2, C, n), one draft step
-    over one token and over two; plain_step: (C, n), one token of plain decoding; round_overhead: (m,), what
-    real rounds spent besides.
+    over one token and over two; plain_step: (C, n), one token of plain decoding; round_overhead: (n,), what
+    real rounds spent besides; measured_at, load_average, processors: as in the cost model.
     """
 
     pair: PairInfo
@@ -50,6 +54,9 @@ class PassSamples:
     draft_step: np.ndarray
     plain_step: np.ndarray
     round_overhead: np.ndarray
+    measured_at: str = ""
+    load_average: float | None = None
+    processors: int = 0
 
 
 def calibrate(
@@ -97,25 +104,40 @@ def calibrate_together(
     """Measure several engines that are to be compared: at each context length they take turns within each repetition,
     so that repetition n of one saw the same machine as repetition n of the others. Arguments as for `calibrate`.
     """
-    longest = min(engine.max_context for engine in engines)
-    contexts = tuple(sorted({min(int(c), longest - _SPARE) for c in contexts}))
+    contexts = tuple(sorted({min(int(context), longest_measured(engines)) for context in contexts}))
     if contexts[0] < 2:
         raise SpecVizError("A context length to be measured is below 2 tokens; give longer ones.")
     ends = time.monotonic() + time_limit
+    load = load_average()
     benches = [_Bench(engine, contexts, max_draft, repeats, stopped) for engine in engines]
     for bench in benches:
         bench.prefill(progress)
     began = time.monotonic()
     measured = 0
+    order = np.random.default_rng(0)
     for repeat in range(-1, repeats):  # the first turn warms up and is overwritten
         if measured >= _FEWEST_REPEATS and time.monotonic() > ends:
             break
-        for at in range(len(contexts)):
-            for bench in benches:
-                bench.take_turn(at, repeat)
+        turns = [turn for bench in benches for turn in bench.turns(repeat)]
+        for place in order.permutation(len(turns)):
+            turns[place]()
         measured = repeat + 1
         progress("Measuring passes", _share_done(measured, repeats, began, ends))
-    return [bench.samples(measured) for bench in benches]
+    load = None if load is None else max(load, load_average())
+    return [bench.samples(measured, load) for bench in benches]
+
+
+def longest_measured(engines: Sequence[Engine]) -> int:
+    """The longest context, in tokens, at which the passes of all these engines can be measured."""
+    return min(engine.max_context for engine in engines) - _SPARE
+
+
+def load_average() -> float | None:
+    """Of the last minute, where the system keeps one."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
 
 
 def _share_done(measured: int, repeats: int, began: float, ends: float) -> float:
@@ -142,28 +164,28 @@ class _Bench:
         self._targets = np.empty((len(self._widths), len(contexts), repeats))
         self._drafts = np.empty((2, len(contexts), repeats))
         self._plains = np.empty((len(contexts), repeats))
+        self._overheads = np.empty((2, repeats))  # of speculative rounds, of plain ones
         generator = torch.Generator().manual_seed(0)
         size = min(1000, engine.pair.target.model.config.get_text_config().vocab_size)
         self._text = torch.randint(1, size, (contexts[-1] + _SPARE,), generator=generator).tolist()
         # each context in a cache of the size that a generation ending there would have
         self._target = [self._begun(engine.target_runner, context) for context in contexts]
-        # in pass mode `fast` a plain step is the target pass over one token, and is not measured twice
-        self._plain = [self._begun(engine.plain_runner, context) for context in contexts] if invariant else []
+        self._plain = [self._begun(engine.plain_runner, context) for context in contexts]
         self._draft = [self._begun(engine.draft_runner, context) for context in contexts]
+        self._rounds = [_Rounds(self._speculative), _Rounds(self._plainly)]
 
-    def take_turn(self, at: int, repeat: int) -> None:
-        """Measure everything once at context number `at`."""
-        for row, width in enumerate(self._widths):
-            self._targets[row, at, repeat] = self._target_pass(self._target[at], width)
-        self._plains[at, repeat] = (
-            self._target_pass(self._plain[at], 1) if self._plain else self._targets[0, at, repeat]
-        )
-        for tokens in (1, 2):
-            self._drafts[tokens - 1, at, repeat] = self._draft_step(at, tokens)
+    def turns(self, repeat: int) -> list[Callable[[], None]]:
+        """Everything to measure once in this repetition, in any order."""
+        turns = [partial(self._time_round, kind, repeat) for kind in range(2)]
+        for at in range(len(self._contexts)):
+            turns += [partial(self._time_target, row, at, repeat) for row in range(len(self._widths))]
+            turns += [partial(self._time_draft, tokens, at, repeat) for tokens in (1, 2)]
+            turns.append(partial(self._time_plain, at, repeat))
+        return turns
 
-    def samples(self, measured: int) -> PassSamples:
-        """What the first `measured` repetitions found, with the overheads of real rounds."""
-        overhead, plain_overhead = self._overheads(measured)
+    def samples(self, measured: int, load: float | None) -> PassSamples:
+        """What the first `measured` repetitions found, on a machine with this load average."""
+        overhead, plain_overhead = self._overheads[:, :measured]
         return PassSamples(
             pair=self._engine.pair_info(),
             pass_mode=self._engine.pass_mode,
@@ -172,8 +194,11 @@ class _Bench:
             widths=self._widths,
             target_pass=self._targets[..., :measured],
             draft_step=self._drafts[..., :measured],
-            plain_step=self._plains[..., :measured] + np.median(plain_overhead),
+            plain_step=self._plains[..., :measured] + plain_overhead,
             round_overhead=overhead,
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            load_average=load,
+            processors=os.cpu_count() or 0,
         )
 
     def _begun(self, runner: ModelRunner, context: int) -> ModelRunner:
@@ -185,9 +210,24 @@ class _Bench:
         for at, context in enumerate(self._contexts):
             progress("Filling caches", at / len(self._contexts))
             for runners in (self._target, self._plain, self._draft):
-                if runners:
-                    self._end_if_stopped()
-                    runners[at].prefill(self._text[:context])
+                self._end_if_stopped()
+                runners[at].prefill(self._text[:context])
+
+    def _time_target(self, row: int, at: int, repeat: int) -> None:
+        self._targets[row, at, repeat] = self._target_pass(self._target[at], self._widths[row])
+
+    def _time_plain(self, at: int, repeat: int) -> None:
+        self._plains[at, repeat] = self._target_pass(self._plain[at], 1)
+
+    def _time_draft(self, tokens: int, at: int, repeat: int) -> None:
+        self._drafts[tokens - 1, at, repeat] = self._draft_step(at, tokens)
+
+    def _time_round(self, kind: int, repeat: int) -> None:
+        """What a real round, speculative or plain, spends in neither draft nor target."""
+        self._end_if_stopped()
+        overhead = self._rounds[kind].overhead_of_next()
+        self._end_if_stopped()
+        self._overheads[kind, repeat] = max(overhead, 0.0)
 
     def _target_pass(self, runner: ModelRunner, width: int) -> float:
         """Seconds of one pass over `width` tokens (fewer rows are padded) with the judgement of the proposal."""
@@ -211,19 +251,33 @@ class _Bench:
         runner.rollback(tokens)
         return self._clock.seconds(began, ended)
 
-    def _overheads(self, repeats: int) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds that real rounds, speculative and plain, spent in neither draft nor target."""
-        prompt = self._text[: self._contexts[0]]
-        rounds = max(3, repeats)
-        speculative = self._engine.speculative(prompt, Settings(FixedLength(), 1, 2 * rounds), self._stopped)
-        plain = self._engine.plain(prompt, rounds, self._stopped)
-        overheads = tuple(
-            np.array([event.times.overhead for event in events if isinstance(event, RoundCommitted)])
-            for events in (speculative, plain)
-        )
-        self._end_if_stopped()
-        return overheads
+    def _speculative(self) -> Iterator[Event]:
+        return self._engine.speculative(self._prompt, Settings(FixedLength(), 1, _SPARE), self._stopped)
+
+    def _plainly(self) -> Iterator[Event]:
+        return self._engine.plain(self._prompt, _SPARE, self._stopped)
+
+    @property
+    def _prompt(self) -> list[int]:
+        return self._text[: self._contexts[0]]
 
     def _end_if_stopped(self) -> None:
         if self._stopped():
             raise SpecVizError("The calibration was stopped; nothing of it is kept.")
+
+
+class _Rounds:
+    """Real rounds, one at a time; a generation that has ended is begun again, outside what is timed."""
+
+    def __init__(self, generate: Callable[[], Iterator[Event]]) -> None:
+        self._generate = generate
+        self._events: Iterator[Event] = iter(())
+
+    def overhead_of_next(self) -> float:
+        """Seconds besides draft and target; NaN where a stopped generation has no next round."""
+        for _ in range(2):
+            for event in self._events:
+                if isinstance(event, RoundCommitted):
+                    return event.times.overhead
+            self._events = self._generate()
+        return float("nan")

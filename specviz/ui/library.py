@@ -14,6 +14,7 @@ from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, PAIRS
 from specviz.replay.rules import recorded_rule
 from specviz.trace import PairInfo, RecordingSet, read_recordings, read_trace_csv, write_recordings, write_trace_csv
 from specviz.trace.trace import Trace
+from specviz.ui.costs import repriced
 from specviz.ui.gallery import gallery_folder, list_items, load_item
 from specviz.ui.own_prompt import finished_run
 from specviz.ui.requests import PairChoice
@@ -54,7 +55,7 @@ def gallery_recording(name: str) -> Shown:
         SpecVizError: see `load_item`.
     """
     path = gallery_folder() / f"{name}.parquet"
-    return _read_item(name, str(path), path.stat().st_mtime_ns if path.exists() else 0)
+    return repriced(_read_item(name, str(path), path.stat().st_mtime_ns if path.exists() else 0))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -88,7 +89,8 @@ def own_sets() -> dict[str, ShownSet]:
     sweep = workshop().job(st.session_state.get("sweep-job"))
     if sweep is not None and sweep.members:
         found["sweep"] = ShownSet(f"Your sweep of {len(sweep.members)} prompts", sweep.members)
-    return found | st.session_state.get("uploads", {})
+    found |= st.session_state.get("uploads", {})
+    return {name: ShownSet(one.title, tuple(map(repriced, one.members))) for name, one in found.items()}
 
 
 def sets_on_offer() -> dict[str, ShownSet]:

@@ -6,6 +6,7 @@ from specviz.models.catalogue import PAIRS
 from specviz.replay import Sampling
 from specviz.replay.rules import RULES, Coupled, TargetSampleMatch
 from specviz.ui import query
+from specviz.ui.costs import repriced
 from specviz.ui.requests import Drawing, PairChoice, RunRequest
 from specviz.ui.shown import Shown
 from specviz.ui.watching import outcome, watch
@@ -100,7 +101,7 @@ def current_job() -> Job | None:
 def finished_run() -> Shown | None:
     """What the run in the link recorded, if it has got that far."""
     job = current_job()
-    return job.shown if job else None
+    return repriced(job.shown) if job and job.shown else None
 
 
 def watch_run() -> None:

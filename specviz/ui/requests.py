@@ -121,6 +121,21 @@ class FidelityRequest:
 
 
 @dataclass(frozen=True)
+class CostRequest:
+    """Measure the times of the pair's passes again.
+
+    Attributes:
+        span: the shortest and the longest context to price, in tokens.
+        max_draft: the longest draft length to price; in pass mode `invariant` that of the one width.
+    """
+
+    pair: PairChoice
+    pass_mode: str
+    span: tuple[int, int]
+    max_draft: int
+
+
+@dataclass(frozen=True)
 class MeasuredRace:
     """Moments of both runs ([seconds, tokens committed by then], prefill left out), and the output as shown."""
 
@@ -131,9 +146,10 @@ class MeasuredRace:
     same_output: bool
 
 
-Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest | CompareRequest | FidelityRequest
+Request = RunRequest | SweepRequest | RaceRequest | MeasureRequest | CompareRequest | FidelityRequest | CostRequest
 __all__ = [
     "CompareRequest",
+    "CostRequest",
     "Drawing",
     "FidelityRequest",
     "MeasureRequest",

@@ -1,15 +1,13 @@
 """A loaded pair at work. The only module of the app that reaches torch; imported by the workshop's worker alone."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from specviz.analysis import CostModel
-from specviz.analysis.calibrated import cost_model
 from specviz.analysis.comparison import measured_point
 from specviz.analysis.fidelity_report import FidelityReport, fidelity_report
 from specviz.analysis.precisions import PrecisionComparison, precision_comparison
 from specviz.bench.rules import on_a_small_pair
-from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Verified
 from specviz.engine.fidelity import TESTED_RULES, measure_fidelity
@@ -18,6 +16,7 @@ from specviz.engine.precision_comparison import Combination, compare_precisions
 from specviz.engine.record_many import record_many
 from specviz.engine.recording import record
 from specviz.errors import SpecVizError
+from specviz.measure import costs
 from specviz.models.defaults import PASS_MODE
 from specviz.models.loading import LoadedPair, encode_prompt, load_pair
 from specviz.models.precision import chosen_precision
@@ -28,12 +27,14 @@ from specviz.trace import Recording, used_tokens
 from specviz.ui.garbage import leave_out_what_lives
 from specviz.ui.requests import (
     CompareRequest,
+    CostRequest,
     FidelityRequest,
     MeasuredPoint,
     MeasuredRace,
     MeasureRequest,
     PairChoice,
     RaceRequest,
+    Request,
     RunRequest,
     SweepRequest,
 )
@@ -140,11 +141,32 @@ class LivePair:
             first_three.append((rule, on_a_small_pair(rule, measured.samples)))
         return fidelity_report(measured, cost, first_three)
 
-    def measure_costs(self, stopped: Callable[[], bool], progress: Progress) -> CostModel:
-        return cost_model(calibrate(self._engine, stopped=stopped, progress=progress))
+    def kept_costs(self, recordings: Sequence[Recording], say: Callable[[str], None]) -> CostModel | None:
+        """The costs kept from an earlier measurement, if they price these recordings."""
+        return costs.kept_costs(self._engine, _span(recordings), say=say)
+
+    def measure_costs(
+        self,
+        request: Request,
+        recordings: Sequence[Recording],
+        stopped: Callable[[], bool],
+        progress: Progress,
+        say: Callable[[str], None],
+    ) -> CostModel:
+        """Measure the costs that price these recordings, or what a `CostRequest` says, and keep them."""
+        engine, span, max_draft = self._engine, _span(recordings), costs.LONGEST_DRAFT
+        if isinstance(request, CostRequest):
+            span, max_draft = request.span, request.max_draft
+            if request.pass_mode != engine.pass_mode:
+                engine = Engine(self._pair, pass_mode=request.pass_mode, widest_draft=max_draft)
+        return costs.measure_costs(engine, span, max_draft, stopped=stopped, progress=progress, say=say)
 
     def _shown_text(self, token: int) -> str:
         return display_text(self._text.bytes_of(token))
+
+
+def _span(recordings: Sequence[Recording]) -> tuple[int, int]:
+    return costs.spanned(recordings) if recordings else costs.USUAL_CONTEXTS
 
 
 def _settings(request: MeasureRequest | RaceRequest) -> Settings:

@@ -67,6 +67,8 @@ def outcome(job: Job) -> None:
         if any(shown.cost is None for shown in kept):
             words += " The speedup is missing: the times of the pair's passes are measured after the next run."
         st.info(words)
+    for sentence in job.notes:
+        st.text(sentence)
     for name, sentence in job.failures.items():
         st.text(f"Prompt {name} was left out: {sentence}")
     memory = workshop().memory_bytes()

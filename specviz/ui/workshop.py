@@ -8,7 +8,7 @@ torch; the pair is loaded by `specviz.ui.running` when the first job needs it.
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from specviz.errors import SpecVizError
 from specviz.trace import Recording
 from specviz.ui.requests import (
     CompareRequest,
+    CostRequest,
     FidelityRequest,
     MeasuredPoint,
     MeasuredRace,
@@ -59,8 +60,15 @@ class RunningPair(Protocol):
         progress: Callable[[str, float | None], None],
     ) -> tuple[Recording, dict[int, bytes]]: ...
 
+    def kept_costs(self, recordings: Sequence[Recording], say: Callable[[str], None]) -> CostModel | None: ...
+
     def measure_costs(
-        self, stopped: Callable[[], bool], progress: Callable[[str, float | None], None]
+        self,
+        request: Request,
+        recordings: Sequence[Recording],
+        stopped: Callable[[], bool],
+        progress: Callable[[str, float | None], None],
+        say: Callable[[str], None],
     ) -> CostModel: ...
 
 
@@ -88,6 +96,8 @@ class Job:
     point: MeasuredPoint | None = None  # of a measurement
     comparison: PrecisionComparison | None = None  # of a comparison of precisions
     fidelity: FidelityReport | None = None  # of tests of fidelity
+    cost: CostModel | None = None  # of a measurement of costs
+    notes: list[str] = field(default_factory=list)  # what the reader should know besides the result
     message: str = ""  # what went wrong
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -114,7 +124,6 @@ class Workshop:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._queue: list[Job] = []
         self._pairs: OrderedDict[PairChoice, RunningPair] = OrderedDict()
-        self._costs: dict[PairChoice, CostModel] = {}
         self._changed = threading.Condition()
         threading.Thread(target=self._work, daemon=True, name="specviz-workshop").start()
 
@@ -193,9 +202,11 @@ class Workshop:
             case MeasureRequest():
                 job.point = pair.measure(request, lambda: job.stop_asked, job.report)
             case FidelityRequest():
-                cost = self._costs.get(request.pair) or self._measured_costs(job, pair)
+                cost = pair.kept_costs((), job.notes.append) or self._measured_costs(job, pair)
                 job.state = RUNNING
                 job.fidelity = pair.fidelity(request, cost, lambda: job.stop_asked, job.report)
+            case CostRequest():
+                job.cost = self._measured_costs(job, pair)
         job.state = STOPPED if job.stop_asked else FINISHED
 
     def _record(self, job: Job, pair: RunningPair) -> None:
@@ -203,26 +214,24 @@ class Workshop:
         request = job.request
         job.report("Reading the prompt")
         recording, tokens = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
-        cost = self._costs.get(request.pair)
+        cost = pair.kept_costs([recording], job.notes.append)
         job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens, request.pair)
         if cost is None and not job.stop_asked:
-            cost = self._measured_costs(job, pair)
+            cost = self._measured_costs(job, pair, [recording])
             job.shown = replace(job.shown, name=f"run:{job.id}:priced", cost=cost, _packed={})
 
     def _show_sweep(self, job: Job, pair: RunningPair, recordings: list[Recording], tokens: dict[int, bytes]) -> None:
-        cost = self._costs.get(job.request.pair)
+        cost = pair.kept_costs(recordings, job.notes.append) if recordings else None
         if cost is None and recordings and not job.stop_asked:
-            cost = self._measured_costs(job, pair)
+            cost = self._measured_costs(job, pair, recordings)
         job.members = tuple(
             Shown(f"sweep:{job.id}:{place}", recording.prompt, recording, cost, tokens, job.request.pair)
             for place, recording in enumerate(recordings)
         )
 
-    def _measured_costs(self, job: Job, pair: RunningPair) -> CostModel:
+    def _measured_costs(self, job: Job, pair: RunningPair, recordings: Sequence[Recording] = ()) -> CostModel:
         job.state = MEASURING
-        cost = pair.measure_costs(lambda: job.stop_asked, job.report)
-        self._costs[job.request.pair] = cost
-        return cost
+        return pair.measure_costs(job.request, recordings, lambda: job.stop_asked, job.report, job.notes.append)
 
     def _loaded(self, job: Job) -> RunningPair:
         choice = job.request.pair

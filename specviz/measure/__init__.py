@@ -1,0 +1,1 @@
+"""Running a pair to measure it."""
