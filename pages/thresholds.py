@@ -92,7 +92,7 @@ try:
     chart(heat_map_figure(cells), "heat-map", 460)
     st.text(cells.sentence)
     if first is None or offered[name].recordings != first.recordings:
-        st.text(f"Of all settings: {advice_of(offered[name]).recommendation}")
+        st.text(f"{offered[name].title}, of all settings: {advice_of(offered[name]).recommendation}")
 
     st.subheader("Record a set of prompts")
     sweep_form()

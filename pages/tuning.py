@@ -74,7 +74,8 @@ try:
         st.subheader("Ready to paste")
     for ready in ready_to_paste:
         st.markdown(f"**{ready.program}**")
-        st.code(ready.text, language=ready.language, wrap_lines=True)
+        if ready.text:
+            st.code(ready.text, language=ready.language, wrap_lines=True)
         st.caption(ready.note)
     buttons = st.columns(2)
     buttons[0].download_button(

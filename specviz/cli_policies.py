@@ -270,6 +270,12 @@ def _add_tune(commands, add_pair_options) -> None:
     parser.add_argument(
         "--pass-mode", default=PASS_MODE, help=f"when recording: fast or invariant (default {PASS_MODE})"
     )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="run the best setting for real on up to 10 of the prompts, beside plain decoding, and compare it with the "
+        "prediction; a recording set needs its pair named by --target and --draft",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report that works offline")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the choices as a table")
     add_pair_options(parser)
@@ -304,11 +310,12 @@ def run_tune(options: argparse.Namespace) -> None:
             flat_words(choice),
         )
     console.print(table)
-    advice = advise(result)
+    advice = advise(result, [_measured_check(options, recordings, cost, result.best)] if options.measure else ())
     print_advice(advice)
     for ready in ready_settings(advice):
         console.print(f"\n{ready.program}", style="bold")
-        console.print(ready.text, markup=False, soft_wrap=True)
+        if ready.text:
+            console.print(ready.text, markup=False, soft_wrap=True)
         console.print(ready.note, markup=False, soft_wrap=True, style="dim")
     if options.html:
         pictures = [
@@ -321,15 +328,60 @@ def run_tune(options: argparse.Namespace) -> None:
     _write(tuning_table(result), options.csv)
 
 
+def _sources(options: argparse.Namespace) -> tuple[str, str]:
+    """The target and the draft that the options name."""
+    from specviz.models.catalogue import find_pair
+
+    if not options.pair:
+        return options.target, options.draft
+    chosen = find_pair(options.pair)
+    return chosen.target.source, chosen.draft.source
+
+
+def _measured_check(options: argparse.Namespace, recordings: list, cost, choice):
+    """Run a tuned setting for real on the first prompts, and put it beside its prediction."""
+    from specviz.analysis.checks import check
+    from specviz.analysis.comparison import measured_point
+    from specviz.analysis.fidelity_report import check_prices
+    from specviz.cli import stage_progress, stops_softly
+    from specviz.engine.engine import Engine, Settings
+    from specviz.engine.measurement import MOST_PROMPTS, measure, repeats_of
+    from specviz.models.loading import load_pair
+    from specviz.replay import ConfidenceThreshold
+
+    pair, measured = recordings[0].pair, recordings[:MOST_PROMPTS]
+    policy = ConfidenceThreshold(choice.threshold, choice.on_fail)
+    settings = Settings.as_recorded(measured[0], policy, choice.max_draft, max(len(r.output_ids) for r in measured))
+    with stops_softly() as stopped, stage_progress() as report:
+        loaded = load_pair(
+            *_sources(options), pair.target_precision, pair.draft_precision, options.device, progress=report
+        )
+        engine = Engine(
+            loaded,
+            pass_mode=measured[0].settings["pass_mode"],
+            widest_draft=measured[0].settings["widest_draft"],
+            compiled=cost.mode(measured[0].settings["pass_mode"]).compiled,
+        )
+        check_prices(engine.pair_info(), cost)
+        found = measure(
+            engine,
+            [recording.prompt_ids.tolist() for recording in measured],
+            [settings],
+            repeats=repeats_of(len(measured)),
+            stopped=stopped,
+            progress=lambda stage, share: report(stage, share, 1.0),
+        )
+    point = measured_point(
+        choice.threshold, choice.max_draft, found.plain_seconds, found.speculative_seconds[0], choice.on_fail
+    )
+    return check(point, recordings, cost)
+
+
 def _record(options: argparse.Namespace) -> Path:
     """Record the prompts with the pair that the options name; the file of the set."""
     from specviz.cli import main
-    from specviz.models.catalogue import find_pair
 
-    target, draft = options.target, options.draft
-    if options.pair:
-        chosen = find_pair(options.pair)
-        target, draft = chosen.target.source, chosen.draft.source
+    target, draft = _sources(options)
     out = options.out
     if not out:
         name = options.pair or f"{Path(target).name}-{Path(draft).name}"

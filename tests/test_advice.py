@@ -1,10 +1,12 @@
 """One recommendation, in app, command line and report alike; withdrawn where a measurement contradicts it."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import streamlit as st
+import tiny_models
 from analysis_helpers import flat_cost, toy_recordings
 from sample_recordings import sample_cost, sample_recording, write_sample_gallery
 from streamlit.testing.v1 import AppTest
@@ -19,7 +21,7 @@ from specviz.analysis.ready_settings import draft_to_name, ready_settings
 from specviz.analysis.tuning import Tuning, tune
 from specviz.analysis.tuning_report import tuning_html
 from specviz.analysis.verdict import DO_NOT, SPECULATE, WITHDRAWN, advise, setting_words
-from specviz.trace import PairInfo, RecordingSet, write_recordings
+from specviz.trace import PairInfo, RecordingSet, read_recordings, write_recordings
 from specviz.ui import measuring
 from specviz.ui.library import ShownSet, gallery_recording
 
@@ -69,6 +71,18 @@ def test_a_speedup_whose_interval_is_not_above_1_is_no_reason_to_speculate(payin
     advice = advise(doubtful)
     assert advice.answer == DO_NOT and words in advice.recommendation
     assert advice.recommendation.startswith("Do not speculate") and ready_settings(advice) == ()
+
+
+def test_a_program_gets_no_settings_of_a_kind_that_does_not_surely_pay(paying):
+    doubtful = replace(paying, fixed=replace(paying.fixed, held_out=Interval(1.05, 0.9, 1.2)))
+    advice = advise(doubtful)
+    transformers, llama, vllm = ready_settings(advice)
+    assert advice.answer == SPECULATE and transformers.text and "# older versions" in llama.text
+    assert vllm.text == "" and "nothing to paste" in vllm.note and "(1.05×)" in vllm.note
+    assert "num_speculative_tokens" not in tuning_html(advice, []) and "nothing to paste" in tuning_html(advice, [])
+    no_keep = replace(paying, keep=replace(paying.keep, held_out=Interval(0.9, 0.8, 1.0)))
+    transformers, llama, _ = ready_settings(advise(no_keep))
+    assert transformers.text == "" and "older versions:" not in llama.text
 
 
 def test_a_single_prompt_gets_advice_that_says_so():
@@ -155,6 +169,25 @@ def test_a_command_prints_no_settings_below_do_not_speculate(tmp_path, capsys):
         printed = capsys.readouterr().out
         assert "Do not speculate" in printed and not any(word in printed for word in PASTE)
     assert not any(word in report.read_text("utf-8") for word in PASTE)
+
+
+def test_tune_measures_its_best_setting_and_compares_it_with_the_prediction(tmp_path, capsys):
+    target, draft = tiny_models.save_pair(tmp_path, "llama")
+    prompts, out = tmp_path / "p.txt", tmp_path / "set.parquet"
+    prompts.write_text("the cat\nthe dog sat\nan apple\n")
+    pair = ["--target", str(target), "--draft", str(draft)]
+    record = ["record", *pair, "--prompts", str(prompts), "--out", str(out), "-n", "12", "-g", "4"]
+    assert cli.main([*record, "--no-cost-model"]) == 0
+    recordings = read_recordings(out)
+    cost = replace(flat_cost(verify=100.0, draft=40.0, two=40.0, plain=100.0), pair=recordings.pair)  # no such machine
+    write_recordings(recordings.with_cost_model(cost.to_json()), out)
+    capsys.readouterr()
+    assert cli.main(["tune", str(out), *pair, "--measure"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Measured \d+\.\d\d× \(95% interval .*predicted \d+\.\d\d× at threshold .* on 3 prompts", printed)
+    assert recordings.pair.draft_source == str(draft)
+    status = cli.main(["tune", str(out), "--target", str(target), "--draft", str(target), "--measure"])
+    assert status == 2 and "take both of the same pair" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,11 @@ def test_a_quantised_run_without_bitsandbytes_is_a_sentence(choice, monkeypatch)
 
 
 def test_a_measured_point_has_its_setting(pair, choice):
-    point = pair.measure(MeasureRequest(choice, ("the cat", "a dog"), 12, 0.4, 3), go_on, quiet)
-    assert (point.threshold, point.max_draft, point.prompts) == (0.4, 3, 2)
-    assert point.speedup.value > 0
+    point = pair.measure(MeasureRequest(choice, ((5, 6, 7), (11, 7)), 12, 0.4, 3, on_fail="keep"), go_on, quiet)
+    assert (point.threshold, point.max_draft, point.prompts, point.on_fail) == (0.4, 3, 2, "keep")
+    assert 0 < point.speedup.low <= point.speedup.value <= point.speedup.high
+    single = pair.measure(MeasureRequest(choice, ((5, 6, 7),), 12, 0.4, 3), go_on, quiet)
+    assert single.prompts == 1 and single.speedup.low < single.speedup.high
 
 
 @pytest.mark.slow

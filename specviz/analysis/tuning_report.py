@@ -17,7 +17,11 @@ table { border-collapse: collapse; margin: 20px 0; } th, td { padding: 4px 24px 
 th:first-child, td:first-child { text-align: left; }
 pre { background: #f3f0ea; padding: 12px 16px; overflow-x: auto; font-size: 14px; }
 """
-FATES = {"drop": "token that fails withheld", "keep": "token that fails proposed", "fixed": "no threshold"}
+FATES = {
+    "drop": "token that fails withheld (drop)",
+    "keep": "token that fails proposed (keep)",
+    "fixed": "no threshold",
+}
 
 
 def flat_words(choice: Choice) -> str:
@@ -42,7 +46,9 @@ def tuning_html(advice: Advice, figures: Sequence[str]) -> str:
         for choice in tuning.choices
     )
     settings = "".join(
-        f"<h2>{ready.program}</h2><pre>{escape(ready.text)}</pre><p class='soft'>{escape(ready.note)}</p>"
+        f"<h2>{ready.program}</h2>"
+        + (f"<pre>{escape(ready.text)}</pre>" if ready.text else "")
+        + f"<p class='soft'>{escape(ready.note)}</p>"
         for ready in ready_settings(advice)
     )
     about = (

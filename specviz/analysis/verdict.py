@@ -73,13 +73,18 @@ def advise(tuning: Tuning, checks: Sequence[Check] = ()) -> Advice:
     if not expected.value > 1:
         words = f"Do not speculate with this pair here: even the best setting is slower, {_expectation(tuning, best)}."
         return Advice(tuning, DO_NOT, words, (*measured, *known))
-    if expected.low <= 1:
+    if not surely_pays(expected):
         words = (
             "Do not speculate with this pair yet: the best setting may be no faster than plain decoding, "
             f"{_expectation(tuning, best)}."
         )
         return Advice(tuning, DO_NOT, words, (*measured, *_needed(tuning), *_beyond(tuning)))
     return Advice(tuning, SPECULATE, _use(tuning, best), (*measured, *known))
+
+
+def surely_pays(speedup: Interval) -> bool:
+    """Whether a speedup is above 1 with its whole interval, where it has one."""
+    return speedup.value > 1 and not speedup.low <= 1
 
 
 def setting_words(choice: Choice) -> str:

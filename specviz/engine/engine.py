@@ -20,9 +20,9 @@ from specviz.engine.trace_recorder import TraceRecorder
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedPair
 from specviz.replay.policies import ConfidenceThreshold, Policy
-from specviz.replay.rules import LOSSLESS, AcceptanceRule, Coupled, Greedy, stays_lossless
+from specviz.replay.rules import LOSSLESS, AcceptanceRule, Coupled, Greedy, recorded_drawing, stays_lossless
 from specviz.replay.sampling import Sampling
-from specviz.trace import PairInfo, RunInfo, Trace
+from specviz.trace import PairInfo, Recording, RunInfo, Trace
 
 PASS_MODES = ("invariant", "fast")
 DEFAULT_MAX_DRAFT = 8
@@ -51,6 +51,15 @@ class Settings:
     sampling: Sampling = field(default_factory=Sampling)
     rule: AcceptanceRule | None = None
     seed: int = 0
+
+    @classmethod
+    def as_recorded(cls, recording: Recording, policy: Policy, max_draft: int, max_new_tokens: int) -> Settings:
+        """To run a recorded prompt again: drawn and judged as it was.
+
+        Raises:
+            SpecVizError: the recording's sampling settings are not those of a recording.
+        """
+        return cls(policy, max_draft, max_new_tokens, *recorded_drawing(recording))
 
     def __post_init__(self) -> None:
         if self.rule is None or self.sampling.greedy:

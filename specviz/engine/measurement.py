@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,14 @@ from specviz.engine.engine import Engine, Settings
 from specviz.engine.events import Event, Finished, RoundCommitted
 from specviz.engine.trace_recorder import TraceRecorder
 from specviz.trace import Trace
+
+FEWEST_RUNS = 3  # of a measured setting, so that its spread is known for one prompt too
+MOST_PROMPTS = 10  # of a measured setting: it runs for real
+
+
+def repeats_of(prompts: int) -> int:
+    """How often each of so many prompts is run, for at least `FEWEST_RUNS` runs together."""
+    return math.ceil(FEWEST_RUNS / prompts)
 
 
 @dataclass(frozen=True)

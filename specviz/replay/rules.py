@@ -20,6 +20,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from specviz.errors import SpecVizError
+from specviz.replay.sampling import Sampling
+from specviz.trace.recording import Recording
 
 Array = Any  # a numpy array or a torch tensor
 LOSSLESS, LOSSY = "lossless", "lossy"
@@ -274,6 +276,19 @@ def recorded_rule(settings: Mapping) -> type[AcceptanceRule]:
     if not isinstance(name, str) or name not in RULES:
         raise SpecVizError(f"This was made under an acceptance rule that is not known here, {str(name)[:40]!r}.")
     return RULES[name]
+
+
+def recorded_drawing(recording: Recording) -> tuple[Sampling, AcceptanceRule, int]:
+    """Sampling settings, rule and seed that a recording was made with.
+
+    Raises:
+        SpecVizError: its settings are not those of a recording.
+    """
+    rule, values = recorded_rule(recording.settings), recording.settings.get("sampling", {})
+    try:
+        return Sampling(**values), rule(), recording.seed
+    except (TypeError, ValueError) as error:
+        raise SpecVizError("The sampling settings of this recording are damaged; record it again.") from error
 
 
 def rule_from_text(text: str) -> AcceptanceRule:

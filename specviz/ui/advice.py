@@ -30,7 +30,7 @@ def show_recommendation(offered: ShownSet, key: str, show: Callable[[float, int,
         show: brings the page to a threshold, a draft length and a fate of the token that fails.
     """
     advice = advice_of(offered)
-    st.text(f"Of all settings: {advice.recommendation}")
+    st.text(f"{offered.title}, of all settings: {advice.recommendation}")
     if advice.answer == SPECULATE:
         choice = advice.choice
         st.button(

@@ -11,7 +11,7 @@ from specviz.ui.requests import Drawing, MeasureRequest
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
 
-MOST_MEASURED = 10  # prompts: a measurement runs for real
+MOST_MEASURED = 10  # prompts: a measurement runs for real; as `tune --measure`
 JOB, OF_JOB = "measure-job", "measured-recordings"  # keys of the session: the latest job, and what it measures
 POINTS = "points"  # key: id of a job -> (the recordings it measured, its point)
 
@@ -65,7 +65,7 @@ def measure_form(offered: ShownSet, tau: float, max_draft: int, on_fail: str) ->
         )
         return
     measured = offered.members[:MOST_MEASURED]
-    prompts = tuple(shown.recording.prompt for shown in measured)
+    prompts = tuple(tuple(shown.recording.prompt_ids.tolist()) for shown in measured)
     longest = max(len(shown.recording.output_ids) for shown in measured)
     words = f"Measure τ = {tau:.3f}, γ = {max_draft}, {on_fail} for real, on {len(prompts)} prompt"
     if st.button(

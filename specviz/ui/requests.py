@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 from specviz.analysis.comparison import MeasuredPoint
 from specviz.analysis.prompts import Prompt
-from specviz.errors import SpecVizError
 from specviz.replay import AcceptanceRule, Sampling
-from specviz.replay.rules import recorded_rule
+from specviz.replay.rules import recorded_drawing
 from specviz.trace import Recording
 
 
@@ -38,11 +37,7 @@ class Drawing:
         Raises:
             SpecVizError: its settings are not those of a recording.
         """
-        rule, values = recorded_rule(recording.settings), recording.settings.get("sampling", {})
-        try:
-            return cls(Sampling(**values), rule(), recording.seed)
-        except (TypeError, ValueError) as error:
-            raise SpecVizError("The sampling settings of this recording are damaged; record it again.") from error
+        return cls(*recorded_drawing(recording))
 
     def arguments(self) -> dict:
         return {"sampling": self.sampling, "rule": self.rule, "seed": self.seed}
@@ -88,7 +83,7 @@ class MeasureRequest:
     """Really run one setting on some prompts, each beside a plain run."""
 
     pair: PairChoice
-    prompts: tuple[str, ...]
+    prompt_ids: tuple[tuple[int, ...], ...]  # token ids, as recorded: with a chat template or without
     max_new_tokens: int
     tau: float
     max_draft: int

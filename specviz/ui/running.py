@@ -1,6 +1,5 @@
 """A loaded pair at work. The only module of the app that reaches torch; imported by the workshop's worker alone."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 
 from specviz.analysis import CostModel
@@ -11,7 +10,7 @@ from specviz.bench.rules import on_a_small_pair
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.events import DraftStep, Event, Finished, RoundCommitted, Verified
 from specviz.engine.fidelity import TESTED_RULES, measure_fidelity
-from specviz.engine.measurement import measure
+from specviz.engine.measurement import measure, repeats_of
 from specviz.engine.precision_comparison import Combination, compare_precisions
 from specviz.engine.record_many import record_many
 from specviz.engine.recording import record
@@ -40,7 +39,6 @@ from specviz.ui.requests import (
 )
 from specviz.ui.token_texts import display_text
 
-FEWEST_MEASURED_RUNS = 3  # of a measured point, so that its spread is known for one prompt too
 Progress = Callable[[str, float | None], None]
 
 
@@ -92,8 +90,8 @@ class LivePair:
     def measure(self, request: MeasureRequest, stopped: Callable[[], bool], progress: Progress) -> MeasuredPoint:
         """One setting on every prompt, interleaved with plain decoding."""
         settings = _settings(request)
-        prompts = [encode_prompt(self._pair, prompt) for prompt in request.prompts]
-        repeats = math.ceil(FEWEST_MEASURED_RUNS / len(prompts))
+        prompts = [list(ids) for ids in request.prompt_ids]
+        repeats = repeats_of(len(prompts))
         found = measure(self._engine, prompts, [settings], repeats=repeats, stopped=stopped, progress=progress)
         return measured_point(
             request.tau, request.max_draft, found.plain_seconds, found.speculative_seconds[0], request.on_fail
