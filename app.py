@@ -1,10 +1,12 @@
-"""SpecViz: `streamlit run app.py`."""
+"""SpecViz: `streamlit run app.py`, or `streamlit run app.py -- --data DIR` to keep recordings elsewhere."""
 
+import sys
 from pathlib import Path
 
 import streamlit as st
 
 import specviz.ui
+from specviz.trace.project import choose_project_folder
 from specviz.ui import query
 from specviz.ui.garbage import leave_out_what_lives
 
@@ -17,6 +19,7 @@ def shorten_collections() -> None:
     leave_out_what_lives()
 
 
+choose_project_folder(sys.argv[1:])
 st.set_page_config("SpecViz", str(FOLDER / "icon.svg"), layout="wide")
 st.html(FOLDER / "page.css")
 page = st.navigation(

@@ -8,7 +8,8 @@ from specviz.errors import SpecVizError
 from specviz.plots.policy_figures import arena_figure, knob_figure, pairs_figure
 from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
-from specviz.ui.judging import arena_of, choose_set, longest_draft, policy_descriptions
+from specviz.ui.choosing import choose_set
+from specviz.ui.judging import arena_of, longest_draft, policy_descriptions
 from specviz.ui.messages import problem
 
 SHOWN = ["policy", "chosen", "speedup", "low", "high", "chosen_speedup", "captured", "tokens_per_pass", "waste"]
@@ -21,8 +22,7 @@ st.caption(
     "that fails; the others propose it and then stop. The optimal oracle knows the future: no policy can be faster."
 )
 left, right = st.columns([3, 2], gap="large")
-with left:
-    offered = choose_set("arena-set", fewest=2)
+offered = choose_set("arena-set", fewest=2, column=left)
 if offered is None:
     st.stop()
 most = longest_draft(offered)

@@ -16,7 +16,8 @@ from specviz.plots.calibration_figures import (
 )
 from specviz.ui import query
 from specviz.ui.charts import chart
-from specviz.ui.judging import calibrations_of, choose_set, longest_draft, recalibration_of
+from specviz.ui.choosing import choose_set
+from specviz.ui.judging import calibrations_of, longest_draft, recalibration_of
 from specviz.ui.messages import problem
 
 SPLITS = {"Depth in the draft": "depth", "Kind of position": "kind", "Precision": "precision"}

@@ -9,7 +9,8 @@ from specviz.errors import SpecVizError
 from specviz.plots.calibration_figures import entropies_figure, groups_figure, stretches_figure
 from specviz.plots.style import DRAFT, TARGET
 from specviz.ui.charts import chart
-from specviz.ui.judging import choose_set, stretches_of, token_flags
+from specviz.ui.choosing import choose_set
+from specviz.ui.judging import stretches_of, token_flags
 from specviz.ui.messages import problem
 from specviz.ui.shaded_text import shaded_text
 from specviz.ui.token_texts import display_from

@@ -7,6 +7,8 @@ from specviz.trace import ROUND_COLUMNS, STEP_COLUMNS
 from specviz.ui import query
 from specviz.ui.advice import choose_on_fail
 from specviz.ui.charts import IMAGE_FORMAT, IMAGE_FORMATS
+from specviz.ui.choosing import choose_member, choose_set, links_to
+from specviz.ui.kept_list import kept_list
 from specviz.ui.library import (
     MOST_UPLOAD_MB,
     TRACE_FILES,
@@ -18,6 +20,7 @@ from specviz.ui.library import (
 )
 from specviz.ui.messages import problem
 from specviz.ui.report import html_report
+from specviz.ui.sweeps import sweep_form
 from specviz.ui.token_texts import display_from
 
 TABLE_HEIGHT = 420
@@ -61,88 +64,104 @@ def image_format() -> None:
     st.session_state[IMAGE_FORMAT] = chosen
 
 
-st.title("Take it with you, or bring your own")
-st.caption(
-    "Every step and round of one setting, to sort, filter and download; below, files made elsewhere to look at here."
-)
-offered = sets_on_offer()
-if offered:
-    names = list(offered)
-    name = st.selectbox(
-        "Recording set",
-        names,
-        index=query.place_from_link(names),
-        format_func=lambda key: offered[key].title,
-        key="data-set",
+def load_form() -> None:
+    """Load a recording set from a file; it is kept like those that are recorded here."""
+    upload = st.file_uploader(
+        f"A Parquet file made by `record` or downloaded here, at most {MOST_UPLOAD_MB} MB",
+        type="parquet",
+        key="upload-set",
+        max_upload_size=MOST_UPLOAD_MB,
     )
-    chosen = offered[name]
-    shown = chosen.members[0]
-    if len(chosen.members) > 1:
-        place = st.selectbox(
-            "Recording",
-            range(len(chosen.members)),
-            format_func=lambda place: chosen.members[place].title[:80],
-            key="data-member",
-        )
-        shown = chosen.members[place]
+    if upload is None:
+        return
+    if st.session_state.get("taken-upload", ("",))[0] != upload.file_id:
+        try:
+            name, not_kept = add_upload(upload.name, upload.getvalue())
+        except SpecVizError as error:
+            problem("This file cannot be used.", error)
+            return
+        st.session_state["taken-upload"] = upload.file_id, name, not_kept
+        query.put_shown_into_link(name)
+        st.rerun()
+    _, name, not_kept = st.session_state["taken-upload"]
+    if not_kept:
+        st.warning("Loaded for this session only: it cannot be kept.")
+        st.text(not_kept)
+    elif name not in sets_on_offer():
+        return  # deleted since
+    else:
+        st.success("Loaded and kept. Open it in:")
+    links_to(name, ("Explore", "Thresholds", "Tuning", "Policies"))
+
+
+def one_setting() -> None:
+    """Every step and round of one recording at one setting."""
+    chosen = choose_set("data-set", priced=False, prefers=1)
+    if chosen is None:
+        return
+    shown = choose_member(chosen, "data-member")
     left, right = st.columns(2, gap="large")
     tau = left.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, format="%.3f", key="data-tau")
     max_draft = right.slider(
         "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="data-gamma"
     )
     on_fail = choose_on_fail("data-on-fail")
-    query.put_shown_into_link(name)
     query.put_into_link(tau=tau, gamma=max_draft)
     st.caption(shown.about())
-    try:
-        tables(shown.trace(tau, max_draft, on_fail), display_from(shown.tokens))
-        buttons = st.columns(3)
-        buttons[0].download_button(
-            "This trace as CSV (zip)",
-            lambda: trace_as_zip(shown, tau, max_draft, on_fail),
-            "trace.zip",
-            "application/zip",
-            width="stretch",
-            on_click="ignore",
-        )
-        buttons[1].download_button(
-            "This recording set (Parquet)",
-            lambda: set_as_parquet(chosen),
-            "recordings.parquet",
-            "application/octet-stream",
-            width="stretch",
-            on_click="ignore",
-        )
-        buttons[2].download_button(
-            "Report of this view (HTML, works offline)",
-            lambda: html_report(shown, tau, max_draft, on_fail),
-            "specviz-report.html",
-            "text/html",
-            width="stretch",
-            on_click="ignore",
-        )
-        image_format()
-    except SpecVizError as error:
-        problem("This setting cannot be replayed.", error)
-else:
-    st.info("There is nothing yet: load a recording set below, or record a prompt on the Explore page.")
+    tables(shown.trace(tau, max_draft, on_fail), display_from(shown.tokens))
+    buttons = st.columns(3)
+    buttons[0].download_button(
+        "This trace as CSV (zip)",
+        lambda: trace_as_zip(shown, tau, max_draft, on_fail),
+        "trace.zip",
+        "application/zip",
+        width="stretch",
+        on_click="ignore",
+    )
+    buttons[1].download_button(
+        "This recording set (Parquet)",
+        lambda: set_as_parquet(chosen),
+        "recordings.parquet",
+        "application/octet-stream",
+        width="stretch",
+        on_click="ignore",
+    )
+    buttons[2].download_button(
+        "Report of this view (HTML, works offline)",
+        lambda: html_report(shown, tau, max_draft, on_fail),
+        "specviz-report.html",
+        "text/html",
+        width="stretch",
+        on_click="ignore",
+    )
+    image_format()
 
-st.subheader("Load a recording set")
-upload = st.file_uploader(
-    f"A Parquet file made by `record` or saved above, at most {MOST_UPLOAD_MB} MB",
-    type="parquet",
-    key="upload-set",
-    max_upload_size=MOST_UPLOAD_MB,
+
+st.title("What you recorded, and what you bring")
+st.caption(
+    "Recordings stay until you delete them, and every page offers them. Below the list: load a file, record a set, see "
+    "every step of one setting, and look at a trace made elsewhere."
 )
-if upload is not None and st.session_state.get("taken-upload") != upload.file_id:
-    try:
-        add_upload(upload.name, upload.getvalue())
-        st.session_state["taken-upload"] = upload.file_id
-        st.rerun()
-    except SpecVizError as error:
-        problem("This file cannot be used.", error)
-elif upload is not None:
-    st.success("Loaded. It is on offer above and on the other pages, in this session only.")
+st.subheader("Your recordings")
+kept_list()
+
+left, right = st.columns(2, gap="large")
+with left:
+    st.subheader("Load a recording set")
+    load_form()
+with right:
+    st.subheader("Record a set of prompts")
+    with st.expander("Choose prompts and a pair", expanded=query.sweep_from_link() is not None):
+        try:
+            sweep_form()
+        except SpecVizError as error:
+            problem("This set cannot be recorded.", error)
+
+st.subheader("Every step of one setting")
+try:
+    one_setting()
+except SpecVizError as error:
+    problem("This setting cannot be replayed.", error)
 
 st.subheader("Look at a trace")
 files = st.file_uploader(

@@ -6,6 +6,7 @@ from specviz.errors import SpecVizError
 from specviz.ui import query
 from specviz.ui.advice import show_recommendation
 from specviz.ui.charts import trace_charts
+from specviz.ui.choosing import choose_member, say_if_gone
 from specviz.ui.gallery import list_items
 from specviz.ui.library import ShownSet, gallery_recording, own_sets
 from specviz.ui.live_panel import drawn_setting, live_panel, settled
@@ -16,7 +17,7 @@ from specviz.ui.shown import Shown
 
 PANEL = "live-panel"
 PANELS = "live-panels"  # key of the session: how often a button opened a setting
-GALLERY, OWN, LOADED = "Gallery", "Your own prompt", "Loaded sets"
+GALLERY, OWN, KEPT = "Gallery", "Your own prompt", "Your recordings"
 
 
 def measured_marks(shown: Shown, max_draft: int, on_fail: str) -> list[dict]:
@@ -90,23 +91,35 @@ def gallery() -> Shown | None:
     info = items[name]
     kind = "a kind of text the draft foresees well" if info.known else "a kind of text the draft foresees less well"
     st.caption(f"{info.kind.capitalize()}: {kind}. {info.note}")
-    query.put_into_link(item=name)
+    query.put_shown_into_link(f"gallery:{name}")
     return gallery_recording(name)
 
 
-def loaded() -> Shown | None:
-    """A recording of a set that this session recorded or uploaded."""
+def recorded() -> Shown | None:
+    """A recording of a set that was recorded or uploaded here."""
     sets = own_sets()
+    say_if_gone(list(sets))
     if not sets:
-        st.info("Load a recording set on the Data page, or record one on the Thresholds page.")
+        st.info("There are none yet: record a prompt of your own here, a set on Thresholds, or load a file on Data.")
         return None
     left, right = st.columns([2, 3], gap="large")
-    name = left.selectbox("Set", list(sets), format_func=lambda name: sets[name].title, key="loaded-set")
-    members = sets[name].members
-    place = right.selectbox(
-        "Recording", range(len(members)), format_func=lambda place: members[place].title[:80], key=f"loaded-{name}"
+    names = list(sets)
+    name = left.selectbox(
+        "Set",
+        names,
+        index=query.place_from_link(names),
+        format_func=lambda name: sets[name].title,
+        key="loaded-set",
     )
-    return members[place]
+    query.put_shown_into_link(name)
+    return choose_member(sets[name], f"loaded-{name}", right)
+
+
+def first_source() -> str:
+    """What the link asks to look at."""
+    if query.set_from_link():
+        return KEPT
+    return OWN if query.run_from_link() and not query.item_from_link(list(list_items())) else GALLERY
 
 
 st.title("What if the draft had to be surer?")
@@ -116,8 +129,8 @@ st.caption(
 )
 source = st.segmented_control(
     "What to look at",
-    [GALLERY, OWN, LOADED],
-    default=OWN if query.run_from_link() and not query.item_from_link(list(list_items())) else GALLERY,
+    [GALLERY, OWN, KEPT],
+    default=first_source(),
     required=True,
     key="source",
     label_visibility="collapsed",
@@ -129,9 +142,8 @@ try:
         shown = finished_run()
         if query.run_from_link():
             query.put_shown_into_link("run")
-    elif source == LOADED:
-        shown = loaded()
-        query.put_shown_into_link("loaded")
+    elif source == KEPT:
+        shown = recorded()
     else:
         shown = gallery()
     if shown:

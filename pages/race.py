@@ -5,7 +5,7 @@ import streamlit as st
 from specviz.errors import SpecVizError
 from specviz.ui import query
 from specviz.ui.advice import choose_on_fail
-from specviz.ui.library import sets_on_offer
+from specviz.ui.choosing import choose_recording
 from specviz.ui.messages import problem
 from specviz.ui.race_view import race_view
 from specviz.ui.races import measured_race, modelled_race
@@ -13,30 +13,15 @@ from specviz.ui.token_texts import display_from
 
 st.title("The same text, twice")
 st.caption("Left: the target alone, one token a pass. Right: the draft guesses, the target checks. Press start.")
-single = {name: one for name, one in sets_on_offer().items() if len(one.members) == 1}
-offered = {name: one for name, one in single.items() if one.cost}
-for one in single.values():
-    if not one.cost:
-        st.text(f"Not on offer, since the times of its passes were not measured: {one.title}")
-if not offered:
-    st.info("There is nothing to race yet: run a prompt of your own on the Explore page.")
-    st.stop()
-names = list(offered)
 left, middle, right = st.columns([2, 2, 1.4], gap="large")
-name = left.selectbox(
-    "Text",
-    names,
-    index=query.place_from_link(names),
-    format_func=lambda name: offered[name].title,
-    key="race-set",
-)
-shown = offered[name].members[0]
+shown = choose_recording("race", columns=(left, left))
+if shown is None:
+    st.stop()
 tau = middle.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, format="%.3f", key="race-tau")
 max_draft = right.slider(
     "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="race-gamma"
 )
 on_fail = choose_on_fail("race-on-fail")
-query.put_shown_into_link(name)
 query.put_into_link(tau=tau, gamma=max_draft)
 try:
     measured = measured_race(shown, tau, max_draft, on_fail)

@@ -7,6 +7,7 @@ from specviz.plots import acceptance_figure, heat_map_figure, speedup_figure
 from specviz.ui import query
 from specviz.ui.advice import advice_of, choose_on_fail, show_recommendation
 from specviz.ui.charts import chart
+from specviz.ui.choosing import first_set, say_if_gone
 from specviz.ui.library import ShownSet, sets_on_offer
 from specviz.ui.measuring import checks_of, measure_form, measured_points
 from specviz.ui.messages import problem
@@ -31,13 +32,15 @@ def open_setting(tau: float, max_draft: int, on_fail: str) -> None:
 def chosen_curves(offered, on_fail: str) -> tuple[dict, ShownSet | None]:
     """What the reader compares, name for the legend to curve; and the set that the first curve is of."""
     compare = st.segmented_control("Compare", [BY_SET, BY_GAMMA], default=BY_SET, required=True, key="compare")
-    names = [name for name in offered if offered[name].cost]
+    names = list(offered)
+    linked = query.name_from_link(names)
     if compare == BY_SET:
         left, right = st.columns([3, 2], gap="large")
+        priced = [name for name in names if offered[name].priced]
         chosen = left.multiselect(
             "Recording sets",
             names,
-            default=names[: min(3, len(names))],
+            default=[linked] if linked and linked == query.set_from_link() else priced[:3],
             format_func=lambda name: offered[name].title,
             max_selections=MOST_LINES,
             key="compared-sets",
@@ -50,7 +53,13 @@ def chosen_curves(offered, on_fail: str) -> tuple[dict, ShownSet | None]:
         curves = {offered[name].title: curve_of(offered[name], max_draft, on_fail) for name in chosen}
         return curves, offered[chosen[0]]
     left, right = st.columns([3, 2], gap="large")
-    name = left.selectbox("Recording set", names, format_func=lambda name: offered[name].title, key="compared-set")
+    name = left.selectbox(
+        "Recording set",
+        names,
+        index=names.index(first_set(offered)),
+        format_func=lambda name: offered[name].title,
+        key="compared-set",
+    )
     lengths = list(range(1, longest(offered[name]) + 1))
     default = [length for length in (1, 3, 5, 8) if length in lengths]
     chosen = right.multiselect(
@@ -64,11 +73,10 @@ st.caption(
     "Every curve is an exact replay: between two of its steps nothing changes. Times come from measured passes. "
     "With several prompts the band says how much the choice of prompts matters."
 )
-offered = sets_on_offer()
-if not any(one.cost for one in offered.values()):
-    st.info("No recording set with a cost model is at hand: run a prompt on the Explore page or load a set under Data.")
-    st.stop()
-try:
+
+
+def comparison(offered) -> None:
+    """The curves of what the reader compares, and the grid of one set."""
     on_fail = choose_on_fail("on-fail")
     curves, first = chosen_curves(offered, on_fail)
     if curves:
@@ -86,15 +94,36 @@ try:
         chart(acceptance_figure(curves), "acceptance-figure", 420)
 
     st.subheader("Threshold and draft length together")
-    with_cost = [name for name in offered if offered[name].cost]
-    name = st.selectbox("Recording set", with_cost, format_func=lambda name: offered[name].title, key="grid-set")
+    names = list(offered)
+    name = st.selectbox(
+        "Recording set",
+        names,
+        index=names.index(first_set(offered)),
+        format_func=lambda name: offered[name].title,
+        key="grid-set",
+    )
     cells = grid_of(offered[name], on_fail)
     chart(heat_map_figure(cells), "heat-map", 460)
     st.text(cells.sentence)
     if first is None or offered[name].recordings != first.recordings:
         st.text(f"{offered[name].title}, of all settings: {advice_of(offered[name]).recommendation}")
 
-    st.subheader("Record a set of prompts")
-    sweep_form()
+
+offered = sets_on_offer()
+try:
+    if any(one.priced for one in offered.values()):
+        say_if_gone(list(offered))
+        comparison(offered)
+    else:
+        st.info(
+            "There is no recording set whose passes were measured yet: record one below, run a prompt on the Explore "
+            "page, or load a set on the Data page."
+        )
 except SpecVizError as error:
     problem("These settings cannot be compared.", error)
+
+st.subheader("Record a set of prompts")
+try:
+    sweep_form()
+except SpecVizError as error:
+    problem("This set cannot be recorded.", error)

@@ -10,7 +10,7 @@ from specviz.errors import SpecVizError
 from specviz.plots.policy_figures import tuning_figures
 from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
-from specviz.ui.judging import choose_set
+from specviz.ui.choosing import choose_set
 from specviz.ui.measuring import measure_form
 from specviz.ui.messages import problem
 

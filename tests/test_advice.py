@@ -305,7 +305,7 @@ def test_a_measurement_is_drawn_and_told_as_soon_as_its_job_is_over_on_every_pag
         def memory_bytes(self):
             return 0
 
-    for module in ("measuring", "sweeps", "own_prompt", "library", "watching", "costs"):
+    for module in ("measuring", "link_jobs", "watching", "costs"):
         monkeypatch.setattr(f"specviz.ui.{module}.workshop", Shop)
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120).run()
     app.session_state[measuring.JOB] = "m"  # the page runs for the first time since the job ended

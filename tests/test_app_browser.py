@@ -194,9 +194,8 @@ def test_an_uploaded_set_can_be_explored_and_a_foreign_file_is_refused(page, ser
     page.get_by_text("This file cannot be used.").wait_for()
     page.get_by_text("damaged or no recording set; record it again or choose another file.").wait_for()
     chooser.set_input_files(good)
-    page.get_by_text("It is on offer above and on the other pages").wait_for()
-    page.get_by_role("link", name="Explore").click()
-    page.get_by_text("Loaded sets").click()
+    page.get_by_text("Loaded and kept.").wait_for()
+    page.get_by_role("link", name="Explore").last.click()  # the one that opens this set
     page.locator(".prompt-text", has_text="mine <b>&</b> =1+1").wait_for()
     shown = page.locator(".strip.text .tk:visible")  # the page before may still be there, hidden
     expect = pytest.importorskip("playwright.sync_api").expect

@@ -10,7 +10,7 @@ import streamlit as st
 from sample_recordings import sample_recording, write_sample_gallery
 from streamlit.testing.v1 import AppTest
 
-from specviz.ui import judging
+from specviz.ui import choosing, judging
 from specviz.ui.library import ShownSet
 from specviz.ui.shown import Shown
 
@@ -101,7 +101,7 @@ def test_the_precision_split_counts_every_recording_once_and_knows_the_compariso
 
 def test_a_set_without_a_cost_model_still_shows_its_texts(made_up, monkeypatch):
     bare = ShownSet("bare", (Shown("bare:0", "bare", sample_recording(48, 1), None, {}),))
-    monkeypatch.setattr(judging, "sets_on_offer", lambda: {"bare": bare})
+    monkeypatch.setattr(choosing, "sets_on_offer", lambda: {"bare": bare})
     app = open_page(PAGES[2])
     assert not app.exception and not app.error
     assert app.dataframe[-1].value["γ"].isna().all()
@@ -114,7 +114,7 @@ def test_what_was_accepted_by_chance_gets_a_sentence(made_up, monkeypatch):
     by_chance = replace(recording, settings={**recording.settings, "rule": "rejection"})
     cost = judging.sets_on_offer()["gallery"].cost
     members = tuple(Shown(f"chance:{place}", "chance", by_chance, cost, {}) for place in range(2))
-    monkeypatch.setattr(judging, "sets_on_offer", lambda: {"chance": ShownSet("chance", members)})
+    monkeypatch.setattr(choosing, "sets_on_offer", lambda: {"chance": ShownSet("chance", members)})
     for path in PAGES:
         app = open_page(path)
         assert not app.exception

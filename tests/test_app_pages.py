@@ -87,7 +87,7 @@ def test_a_nonsensical_link_still_opens(link):
     assert not app.exception
     assert not app.error
     if "run" in link:
-        assert any("ended" in info.value for info in app.info)
+        assert any("not in the project folder" in info.value for info in app.info)
 
 
 def test_a_link_sets_item_threshold_and_draft_length():

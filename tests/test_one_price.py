@@ -14,7 +14,7 @@ from specviz.analysis.tuning import tune
 from specviz.models.defaults import PASS_MODE, PRECISION
 from specviz.models.precision import chosen_precision, natural_precision
 from specviz.trace import RecordingSet, write_recordings
-from specviz.ui.own_prompt import PRECISIONS
+from specviz.ui.pairs import PRECISIONS
 from specviz.ui.requests import PairChoice
 from specviz.ui.shown import Shown
 

@@ -7,7 +7,8 @@ from specviz.analysis.fidelity_report import FidelityReport
 from specviz.analysis.prompts import Prompt, default_prompts
 from specviz.ui import query
 from specviz.ui.gallery import gallery_folder
-from specviz.ui.own_prompt import choose_pair, choose_sampling
+from specviz.ui.own_prompt import choose_sampling
+from specviz.ui.pairs import STAYS, choose_pair, is_named, remember_pair
 from specviz.ui.requests import FidelityRequest
 from specviz.ui.watching import outcome, watch
 from specviz.ui.workshop import workshop
@@ -53,7 +54,9 @@ def run_form() -> None:
         return
     if job is not None:
         outcome(job)
-    prompt = st.text_area("Your prompt", key="fidelity-text", height=100, placeholder="Explain tides to a child.")
+    prompt = st.text_area(
+        "Your prompt", key="fidelity-text", height=100, placeholder="Explain tides to a child.", persist_state=STAYS
+    )
     choice, tokens = choose_pair("fidelity", TOKENS)
     with st.expander("Sampling"):
         sampling, seed = choose_sampling("fidelity", TEMPERATURE)
@@ -63,16 +66,16 @@ def run_form() -> None:
         40,
         FURTHER_PROMPTS,
         key="fidelity-further",
+        persist_state=STAYS,
     )
     if not st.button("Test it on this device", key="fidelity-run"):
         return
     if not prompt.strip():
         st.warning("The prompt is empty: write what the model shall answer or continue.")
-    elif not (choice.target and choice.draft):
-        st.warning("Name both models: a target and its draft.")
     elif sampling.greedy:
         st.warning("At temperature 0 nothing is drawn, so rules cannot differ; choose a temperature above 0.")
-    else:
+    elif is_named(choice):
+        remember_pair(choice)
         others = default_prompts()
         others = others[:: max(1, len(others) // max(1, int(further)))][: int(further)]
         tau, max_draft = query.tau_from_link(), query.max_draft_from_link(LONGEST_DRAFT)

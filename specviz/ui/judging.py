@@ -8,25 +8,11 @@ from specviz.analysis import context_report
 from specviz.analysis import draft_calibration as draft
 from specviz.analysis.arena import Arena, arena
 from specviz.analysis.tuning import Tuning, tune
+from specviz.errors import SpecVizError
 from specviz.replay import POLICIES
 from specviz.replay.contexts import vocabulary_flags
 from specviz.ui.library import ShownSet, sets_on_offer
 from specviz.ui.precisions import gallery_comparison, own_comparison
-
-
-def choose_set(key: str, fewest: int = 1, priced: bool = True) -> ShownSet | None:
-    """Let the reader choose among the sets with enough prompts; None, with a sentence, where there is none."""
-    offered = {
-        name: one for name, one in sets_on_offer().items() if len(one.members) >= fewest and (one.cost or not priced)
-    }
-    if not offered:
-        st.info(
-            f"This needs a recording set of at least {fewest} prompt{'s' * (fewest > 1)}"
-            f"{' with a cost model' * priced}: record one under Thresholds or load one under Data."
-        )
-        return None
-    name = st.selectbox("Recording set", list(offered), format_func=lambda name: offered[name].title, key=key)
-    return offered[name]
 
 
 def longest_draft(offered: ShownSet) -> int:
@@ -85,16 +71,18 @@ def calibrations_of(offered: ShownSet, split: str) -> dict[str, draft.Calibratio
 
 def _same_models(offered: ShownSet) -> list:
     """This set's recordings, and all others of the same models on offer or in a comparison of precisions, once each."""
-    comparisons = [found for found in (gallery_comparison(), own_comparison()) if found is not None]
-    known = [recording for one in sets_on_offer().values() for recording in one.recordings]
-    known += [
-        recording
-        for comparison in comparisons
-        for combination in comparison.combinations
-        for recording in combination.recordings.recordings
-    ]
     first = offered.recordings[0].pair
-    once = {id(one): one for one in [*offered.recordings, *known]}.values()
+    known = list(offered.recordings)
+    for one in sets_on_offer().values():
+        if one.models == (first.target, first.draft):
+            try:
+                known += one.recordings
+            except SpecVizError:
+                continue  # damaged or deleted meanwhile; the others remain
+    for comparison in (gallery_comparison(), own_comparison()):
+        if comparison is not None:
+            known += [one for combination in comparison.combinations for one in combination.recordings.recordings]
+    once = {id(one): one for one in known}.values()
     return [one for one in once if (one.pair.target, one.pair.draft) == (first.target, first.draft)]
 
 

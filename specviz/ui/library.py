@@ -1,8 +1,14 @@
-"""The recordings that pages can show: the gallery's, shared by all sessions, and this session's own."""
+"""The recordings that pages can show: the gallery's, those kept in the project folder, and this session's own.
+
+The project folder belongs to whoever runs the server: what one session records or uploads, all sessions see. A session
+has recordings of its own only where the folder could not take them.
+"""
 
 import shutil
 import tempfile
 import zipfile
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,27 +18,37 @@ from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
 from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, PAIRS
 from specviz.replay.rules import recorded_rule
-from specviz.trace import PairInfo, RecordingSet, read_recordings, read_trace_csv, write_recordings, write_trace_csv
+from specviz.trace import (
+    PairInfo,
+    RecordingSet,
+    kept,
+    read_recordings,
+    read_trace_csv,
+    used_tokens,
+    write_recordings,
+    write_trace_csv,
+)
 from specviz.trace.trace import Trace
+from specviz.ui import query
 from specviz.ui.costs import repriced
 from specviz.ui.gallery import gallery_folder, list_items, load_item
-from specviz.ui.own_prompt import finished_run
+from specviz.ui.link_jobs import current_run, current_sweep
 from specviz.ui.requests import PairChoice
-from specviz.ui.shown import Shown
-from specviz.ui.workshop import workshop
+from specviz.ui.shown import Shown, kept_recording
 
 # What recordings of the built-in pair call its models, and how they are loaded.
 BUILTIN_SOURCES = {("SmolLM2-135M-Instruct", "SpecViz built-in draft"): (BUILTIN_TARGET, BUILTIN_DRAFT)}
 MOST_UPLOAD_MB = 64  # of one file
-MOST_UPLOADS = 12  # of one session
+MOST_UPLOADS = 12  # that one session holds because they cannot be kept
+WHOLE_GALLERY = "gallery"  # its name on offer
+KEPT = query.PREFIXES["set"]  # before the names of kept sets on offer
+ORIGINS = {kept.RUN: "Your run", kept.SET: "Your set", kept.UPLOAD: "Uploaded", kept.FILE: "File"}
 TRACE_FILES = ("run.json", "rounds.csv", "steps.csv")
 
 
-@dataclass(frozen=True)
-class ShownSet:
-    """A recording set on offer: what it is called and its recordings, each ready to show."""
+class _OfRecordings:
+    """What every set on offer can do, whenever its members are read."""
 
-    title: str
     members: tuple[Shown, ...]
 
     @property
@@ -46,6 +62,63 @@ class ShownSet:
     def as_recording_set(self) -> RecordingSet:
         tokens = {token: text for shown in self.members for token, text in shown.tokens.items()}
         return RecordingSet(self.recordings, self.cost.to_json() if self.cost else None, tokens)
+
+
+@dataclass(frozen=True)
+class ShownSet(_OfRecordings):
+    """A recording set on offer: what it is called and its recordings, each ready to show."""
+
+    title: str
+    members: tuple[Shown, ...]
+
+    @property
+    def prompts(self) -> int:
+        return len(self.members)
+
+    @property
+    def priced(self) -> bool:
+        return self.cost is not None
+
+    @property
+    def models(self) -> tuple[str, str]:
+        """The names of target and draft, as the recordings have them."""
+        pair = self.members[0].recording.pair
+        return pair.target, pair.draft
+
+
+@dataclass(frozen=True)
+class KeptShownSet(_OfRecordings):
+    """The same of a set in the project folder, whose recordings are read when they are first asked for.
+
+    `members`, and all that needs them, raises SpecVizError if the file is damaged or was deleted meanwhile.
+    """
+
+    title: str
+    entry: kept.KeptSet
+
+    @property
+    def members(self) -> tuple[Shown, ...]:
+        sources = self.entry.sources
+        read = _read_kept(
+            self.entry.name,
+            str(self.entry.path),
+            self.entry.version,
+            tuple(sources.items()) if sources else (),
+            _entry=self.entry,
+        )
+        return tuple(map(repriced, read))
+
+    @property
+    def prompts(self) -> int:
+        return self.entry.contents.prompts
+
+    @property
+    def priced(self) -> bool:
+        return self.entry.contents.priced
+
+    @property
+    def models(self) -> tuple[str, str]:
+        return self.entry.contents.target, self.entry.contents.draft
 
 
 def gallery_recording(name: str) -> Shown:
@@ -83,28 +156,56 @@ def catalogue_choice(pair: PairInfo) -> PairChoice | None:
     return PairChoice(*sources, pair.target_precision, pair.draft_precision)
 
 
-def own_sets() -> dict[str, ShownSet]:
-    """The sets that this session recorded or uploaded, by a name that stays the same."""
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _read_kept(
+    name: str, path: str, version: int, sources: tuple[tuple[str, str], ...], _entry: kept.KeptSet
+) -> tuple[Shown, ...]:
+    recording_set = kept.read_kept(name)
+    return _shown_members(recording_set, dict(recording_set.tokens), _choice_of(_entry, recording_set.pair), _entry)
+
+
+def _choice_of(entry: kept.KeptSet, pair: PairInfo) -> PairChoice | None:
+    """How to load the models of a kept set again: as the user named them in this app, else as the catalogue has them.
+
+    The app notes the sources of its own recordings beside the file; what a file itself says is never loaded.
+    """
+    if entry.sources is not None:
+        try:
+            return PairChoice(**{name: str(text) for name, text in entry.sources.items()})
+        except TypeError:
+            pass  # written by another version
+    return catalogue_choice(pair)
+
+
+def unkept_sets() -> dict[str, ShownSet]:
+    """The sets that this session alone has, since the project folder could not take them."""
     found = {}
-    sweep = workshop().job(st.session_state.get("sweep-job"))
-    if sweep is not None and sweep.members:
-        found["sweep"] = ShownSet(f"Your sweep of {len(sweep.members)} prompts", sweep.members)
+    run, sweep = current_run(), current_sweep()
+    if run is not None and run.shown is not None and not run.kept:
+        found["run"] = ShownSet(f"Your run: {run.shown.title[:48]}", (run.shown,))
+    if sweep is not None and sweep.members and not sweep.kept:
+        found["sweep"] = ShownSet(f"Your set of {len(sweep.members)} prompts", sweep.members)
     found |= st.session_state.get("uploads", {})
     return {name: ShownSet(one.title, tuple(map(repriced, one.members))) for name, one in found.items()}
 
 
-def sets_on_offer() -> dict[str, ShownSet]:
+def own_sets() -> dict[str, ShownSet | KeptShownSet]:
+    """The sets that were recorded or uploaded here, the newest first, by a name that stays the same."""
+    usable = {KEPT + name: entry for name, entry in kept.kept_sets().items() if entry.contents is not None}
+    titles = {name: f"{ORIGINS[entry.origin]}: {entry.title[:64]}" for name, entry in usable.items()}
+    often = {title for title, times in Counter(titles.values()).items() if times > 1}
+    for place, (name, title) in enumerate(titles.items()):
+        if title in often:
+            titles[name] = f"{title} · {usable[name].made:%Y-%m-%d %H:%M:%S} ({len(titles) - place})"
+    return unkept_sets() | {name: KeptShownSet(titles[name], entry) for name, entry in usable.items()}
+
+
+def sets_on_offer() -> dict[str, ShownSet | KeptShownSet]:
     """Every recording set this session can see, by a name that stays the same."""
-    found = {}
-    run = finished_run()
-    if run is not None:
-        found["run"] = ShownSet(f"Your run: {run.title[:48]}", (run,))
-    found |= own_sets()
     items = {name: gallery_recording(name) for name in list_items()}
     whole = _together("The whole gallery", tuple(items.values()))
-    if whole:
-        found["gallery"] = whole
-    return found | {f"gallery:{name}": ShownSet(shown.title, (shown,)) for name, shown in items.items()}
+    gallery = {WHOLE_GALLERY: whole} if whole else {}
+    return own_sets() | gallery | {f"gallery:{name}": ShownSet(shown.title, (shown,)) for name, shown in items.items()}
 
 
 def _together(title: str, members: tuple[Shown, ...]) -> ShownSet | None:
@@ -118,14 +219,15 @@ def _together(title: str, members: tuple[Shown, ...]) -> ShownSet | None:
     return ShownSet(title, members)
 
 
-def add_upload(file_name: str, content: bytes) -> str:
-    """Check an uploaded recording set and put it on offer in this session; returns its name.
+def add_upload(file_name: str, content: bytes) -> tuple[str, str]:
+    """Check an uploaded recording set and keep it in the project folder, or in this session if that fails.
+
+    Returns:
+        Its name on offer, and why it could not be kept; empty if it was.
 
     Raises:
-        SpecVizError: the file is no recording set, or damaged, or there are too many.
+        SpecVizError: the file is no recording set, or damaged, or the session holds as many as it may.
     """
-    if len(st.session_state.setdefault("uploads", {})) >= MOST_UPLOADS:
-        raise SpecVizError(f"{MOST_UPLOADS} sets are loaded, which is the most; reload the page to begin anew.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "upload.parquet"
         path.write_bytes(content)
@@ -133,6 +235,35 @@ def add_upload(file_name: str, content: bytes) -> str:
             recording_set = read_recordings(path)
         except SpecVizError as error:
             raise SpecVizError(str(error).replace(str(path), "This file")) from error
+    recording_set = recording_set.with_tokens(_all_tokens(recording_set))
+    choice = catalogue_choice(recording_set.pair)
+    name = kept.name_of_content(content)
+    members = _shown_members(recording_set, recording_set.tokens, choice, name)
+    try:
+        kept.keep(recording_set, name, title=file_name, origin=kept.UPLOAD)
+        return KEPT + name, ""
+    except SpecVizError as error:
+        uploads = st.session_state.setdefault("uploads", {})
+        if name not in uploads and len(uploads) >= MOST_UPLOADS:
+            raise SpecVizError(
+                f"{MOST_UPLOADS} sets are held by this session, which is the most, and none of them is kept; "
+                "free some space for the project folder, then reload the page."
+            ) from error
+        uploads[name] = ShownSet(f"Uploaded: {file_name[:60]}", members)
+        return name, str(error)
+
+
+def _shown_members(
+    recording_set: RecordingSet, tokens: Mapping[int, bytes], pair: PairChoice | None, source: kept.KeptSet | str
+) -> tuple[Shown, ...]:
+    """Every recording of a set, ready to show.
+
+    Args:
+        source: the kept set, or what to name the recordings after.
+
+    Raises:
+        SpecVizError: the set cannot be replayed, or its cost model is damaged.
+    """
     rule = recorded_rule(recording_set.settings)
     if not rule.fixed_output:
         raise SpecVizError(
@@ -140,31 +271,32 @@ def add_upload(file_name: str, content: bytes) -> str:
             "record it under coupled."
         )
     cost = CostModel.from_json(recording_set.cost_model) if recording_set.cost_model else None
-    tokens = known_tokens(recording_set.pair) | dict(recording_set.tokens)
-    name = f"upload:{len(st.session_state['uploads'])}"
-    members = tuple(
+    return tuple(
         Shown(
-            f"{name}:{place}:{id(recording)}",
+            kept_recording(source, place) if isinstance(source, kept.KeptSet) else f"{source}:{place}",
             recording.prompt or recording.prompt_id or f"recording {place + 1}",
             recording,
             cost,
-            tokens,
-            catalogue_choice(recording_set.pair),
+            dict(tokens),
+            pair,
         )
         for place, recording in enumerate(recording_set.recordings)
     )
-    st.session_state["uploads"][name] = ShownSet(f"Uploaded: {file_name[:60]}", members)
-    return name
 
 
-def known_tokens(pair: PairInfo) -> dict[int, bytes]:
-    """The bytes of tokens that this session has seen of the same target; a recording holds ids only."""
+def _all_tokens(recording_set: RecordingSet) -> dict[int, bytes]:
+    """The bytes of a set's tokens; what its file lacks comes from other sets of the same target."""
+    tokens = dict(recording_set.tokens)
+    if set(used_tokens(recording_set.recordings)) <= set(tokens):
+        return tokens
     known: dict[int, bytes] = {}
     for offered in sets_on_offer().values():
-        for shown in offered.members:
-            if shown.recording.pair.target == pair.target:
-                known |= shown.tokens
-    return known
+        if offered.models[0] == recording_set.pair.target:
+            try:
+                known |= {token: text for shown in offered.members for token, text in shown.tokens.items()}
+            except SpecVizError:
+                continue  # damaged or deleted meanwhile; this set does not depend on it
+    return known | tokens
 
 
 def read_trace_upload(files: dict[str, bytes]) -> tuple[Trace, dict[int, bytes]]:

@@ -16,11 +16,11 @@ from specviz.analysis.precisions import (
     worst_places,
 )
 from specviz.analysis.prompts import default_prompts
-from specviz.models.catalogue import PAIRS
 from specviz.models.precision import read_precision, rows_are_independent
 from specviz.trace import PairInfo
 from specviz.ui.gallery import gallery_folder
-from specviz.ui.requests import CompareRequest, PairChoice
+from specviz.ui.pairs import STAYS, choose_models, is_named, remember_pair
+from specviz.ui.requests import CompareRequest
 from specviz.ui.text_difference import text_difference
 from specviz.ui.token_texts import display_from
 from specviz.ui.watching import outcome, watch
@@ -191,13 +191,14 @@ def differences(comparison: PrecisionComparison, combinations: list[Combination]
 
 
 def run_form() -> None:
-    """Measure a comparison of the built-in pair on this device."""
+    """Measure a comparison of a pair on this device."""
     job = workshop().job(st.session_state.get(JOB))
     if job is not None and not job.over:
         watch(job.id, "compare")
         return
     if job is not None:
         outcome(job)
+    choice = choose_models("compare")
     combinations = st.multiselect(
         "Combinations, target:draft",
         OFFERED,
@@ -205,12 +206,13 @@ def run_form() -> None:
         max_selections=MOST,
         accept_new_options=True,
         key="compare-combinations",
+        persist_state=STAYS,
         help="Options follow a plus sign: nf4+double quantises the scales too, int8+t0 keeps no outlier columns, "
         "nf4+fp32 computes in fp32.",
     )
     left, right = st.columns(2)
-    number = left.number_input("Prompts", 1, 40, 6, key="compare-prompts")
-    tokens = right.number_input("Most tokens", 8, 512, 48, 8, key="compare-tokens")
+    number = left.number_input("Prompts", 1, 40, 6, key="compare-prompts", persist_state=STAYS)
+    tokens = right.number_input("Most tokens", 8, 512, 48, 8, key="compare-tokens", persist_state=STAYS)
     if st.button("Measure on this device", key="compare-run"):
         for text in combinations:
             for precision in (text.split(":") + [""])[:2]:
@@ -218,10 +220,13 @@ def run_form() -> None:
         if len(combinations) < FEWEST:
             st.warning("Choose at least two combinations.")
             return
+        if not is_named(choice):
+            return
+        remember_pair(choice)
         prompts = default_prompts()
         prompts = prompts[:: max(1, len(prompts) // int(number))][: int(number)]
         request = CompareRequest(
-            PairChoice(PAIRS[0].target.source, PAIRS[0].draft.source),
+            choice,
             tuple(combinations),
             tuple(prompts),
             int(tokens),

@@ -37,11 +37,15 @@ def moments(trace: Trace, seconds: np.ndarray) -> Moments:
 
 def measured_race(shown: Shown, tau: float, max_draft: int, on_fail: str) -> MeasuredRace | None:
     """Offer to run the race for real; what came of it, if it was run at these settings in this session."""
-    if shown.pair is None:
+    recording, pair = shown.recording, shown.pair
+    if pair is None:
+        st.caption(
+            "This race cannot be run for real: the file names models that the app's catalogue does not have. "
+            "Run the prompt with those models on the Explore page, then race that recording."
+        )
         return None
-    recording = shown.recording
     tokens = len(recording.output_ids)
-    asked = RaceRequest(shown.pair, recording.prompt, tokens, tau, max_draft, Drawing.of(recording), on_fail)
+    asked = RaceRequest(pair, recording.prompt, tokens, tau, max_draft, Drawing.of(recording), on_fail)
     job = workshop().job(st.session_state.get("race-job"))
     if job is not None and job.request == asked:
         if job.over:

@@ -12,12 +12,18 @@ from specviz.replay import ConfidenceThreshold, replay
 from specviz.replay.policies import ON_FAIL
 from specviz.replay.rules import recorded_rule
 from specviz.trace import Recording, Trace
+from specviz.trace.kept import KeptSet
 from specviz.ui.panel_data import pack_recording, pack_rounds
 from specviz.ui.requests import PairChoice
 from specviz.ui.token_texts import display_from
 
 DRAFT_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)  # that a reader may choose, up to what is recorded
 _packer = ThreadPoolExecutor(1, thread_name_prefix="pack-ahead")
+
+
+def kept_recording(entry: KeptSet, place: int) -> str:
+    """The name of one recording of a kept set."""
+    return f"kept:{entry.name}:{entry.version}:{place}"
 
 
 @dataclass

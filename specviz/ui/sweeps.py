@@ -5,11 +5,15 @@ import streamlit as st
 from specviz.analysis import SpeedupCurve, SpeedupGrid, grid, speedup_curve
 from specviz.analysis.prompts import Prompt, default_prompts, parse_prompts
 from specviz.errors import SpecVizError
-from specviz.ui.library import ShownSet
-from specviz.ui.own_prompt import RECORDED_DRAFT, choose_drawing, choose_pair
+from specviz.trace.kept import kept_sets
+from specviz.ui.choosing import links_to
+from specviz.ui.library import KEPT, ShownSet
+from specviz.ui.link_jobs import begin_sweep, current_sweep
+from specviz.ui.own_prompt import RECORDED_DRAFT, choose_drawing
+from specviz.ui.pairs import STAYS, choose_pair, is_named, remember_pair
 from specviz.ui.requests import SweepRequest
-from specviz.ui.watching import outcome, watch
-from specviz.ui.workshop import workshop
+from specviz.ui.watching import outcome, say_not_kept, watch
+from specviz.ui.workshop import Job
 
 
 def curve_of(offered: ShownSet, max_draft: int, on_fail: str = "drop") -> SpeedupCurve:
@@ -47,13 +51,14 @@ def _grid(_offered: ShownSet, names: tuple[str, ...], on_fail: str) -> SpeedupGr
 
 
 def sweep_form() -> None:
-    """Record a set of prompts; the set is then on offer on every page of this session."""
-    job = workshop().job(st.session_state.get("sweep-job"))
-    if job is not None and not job.over:
+    """Record a set of prompts, which is then on offer on every page. What is filled in stays for the next set."""
+    job = current_sweep()
+    busy = job is not None and not job.over
+    if busy:
         watch(job.id, "sweep")
-        return
-    if job is not None:
+    elif job is not None:
         outcome(job)
+        _say_recorded(job)
     own = st.file_uploader(
         "Prompts: one a line, or JSON lines with `prompt` or `turns`. Without a file: the 40 prompts of SpecViz.",
         type=["txt", "jsonl"],
@@ -61,15 +66,26 @@ def sweep_form() -> None:
     )
     choice, tokens = choose_pair("sweep")
     drawing = choose_drawing("sweep")
-    most = st.number_input("Most prompts", 1, 1000, 8, key="sweep-most")
-    if st.button("Record this set", key="sweep-run"):
+    most = st.number_input("Most prompts", 1, 1000, 8, key="sweep-most", persist_state=STAYS)
+    if st.button("Record this set", key="sweep-run", disabled=busy) and is_named(choice):
         prompts = _prompts(own)[: int(most)]
-        if not (choice.target and choice.draft):
-            st.warning("Name both models: a target and its draft.")
-            return
-        request = SweepRequest(choice, tuple(prompts), tokens, RECORDED_DRAFT, drawing)
-        st.session_state["sweep-job"] = workshop().submit(request).id
+        remember_pair(choice)
+        begin_sweep(SweepRequest(choice, tuple(prompts), tokens, RECORDED_DRAFT, drawing))
         st.rerun()
+
+
+def _say_recorded(job: Job) -> None:
+    """Say what a finished job recorded, with links that open it."""
+    number = len(job.members)
+    if not number:
+        return
+    if job.not_kept:
+        say_not_kept(job)
+    elif job.kept not in kept_sets():
+        st.info("The set that was recorded here is no longer in the project folder.")
+        return
+    st.success(f"Recorded {number} prompt{'s' * (number > 1)}. Open the set in:")
+    links_to(KEPT + job.kept if job.kept else "sweep", ("Tuning", "Thresholds", "Policies", "Explore", "Data"))
 
 
 def _prompts(upload) -> list[Prompt]:

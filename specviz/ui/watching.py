@@ -56,6 +56,12 @@ def _committed(job: Job) -> int:
     )
 
 
+def say_not_kept(job: Job) -> None:
+    """Say that the project folder could not take what a job recorded, and why."""
+    st.warning("This recording is not kept: it can be used in this session, and saved on the Data page.")
+    st.text(job.not_kept)
+
+
 def outcome(job: Job) -> None:
     """How a job that is over ended, if that needs saying."""
     if job.state == FAILED:

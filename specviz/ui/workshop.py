@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 import streamlit as st
@@ -18,7 +18,7 @@ from specviz.analysis import CostModel
 from specviz.analysis.fidelity_report import FidelityReport
 from specviz.analysis.precisions import PrecisionComparison
 from specviz.errors import SpecVizError
-from specviz.trace import Recording
+from specviz.trace import Recording, RecordingSet, kept
 from specviz.ui.requests import (
     CompareRequest,
     CostRequest,
@@ -32,7 +32,7 @@ from specviz.ui.requests import (
     RunRequest,
     SweepRequest,
 )
-from specviz.ui.shown import Shown
+from specviz.ui.shown import Shown, kept_recording
 
 PAIRS_IN_MEMORY = 1
 JOBS_KEPT = 64
@@ -99,6 +99,8 @@ class Job:
     cost: CostModel | None = None  # of a measurement of costs
     notes: list[str] = field(default_factory=list)  # what the reader should know besides the result
     message: str = ""  # what went wrong
+    kept: str = ""  # the name under which the project folder keeps the recordings of a run or a sweep
+    not_kept: str = ""  # why it does not
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
@@ -215,19 +217,47 @@ class Workshop:
         job.report("Reading the prompt")
         recording, tokens = pair.record(request, job.rounds.append, lambda: job.stop_asked, job.report)
         cost = pair.kept_costs([recording], job.notes.append)
-        job.shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens, request.pair)
+        shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens, request.pair)
+        job.shown = self._keep(job, [shown], kept.name_of_run(job.id))[0]
         if cost is None and not job.stop_asked:
             cost = self._measured_costs(job, pair, [recording])
-            job.shown = replace(job.shown, name=f"run:{job.id}:priced", cost=cost, _packed={})
+            shown = replace(shown, name=f"run:{job.id}:priced", cost=cost, _packed={})
+            job.shown = self._keep(job, [shown], job.kept)[0] if job.kept else shown
 
     def _show_sweep(self, job: Job, pair: RunningPair, recordings: list[Recording], tokens: dict[int, bytes]) -> None:
-        cost = pair.kept_costs(recordings, job.notes.append) if recordings else None
-        if cost is None and recordings and not job.stop_asked:
-            cost = self._measured_costs(job, pair, recordings)
-        job.members = tuple(
+        """Keep the set, then see to its prices."""
+        if not recordings:
+            return
+        cost = pair.kept_costs(recordings, job.notes.append)
+        members = [
             Shown(f"sweep:{job.id}:{place}", recording.prompt, recording, cost, tokens, job.request.pair)
             for place, recording in enumerate(recordings)
+        ]
+        job.members = tuple(self._keep(job, members, kept.new_name()))
+        if cost is None and not job.stop_asked:
+            cost = self._measured_costs(job, pair, recordings)
+            members = [replace(one, name=f"{one.name}:priced", cost=cost, _packed={}) for one in members]
+            job.members = tuple(self._keep(job, members, job.kept) if job.kept else members)
+
+    def _keep(self, job: Job, members: list[Shown], name: str) -> list[Shown]:
+        """Keep recordings in the project folder and return them under the names that they are read back with. Where
+        that fails, they are the session's alone: `job.not_kept` says why."""
+        if job.kept and job.kept not in kept.kept_sets():
+            return members  # deleted since
+        first = members[0]
+        recording_set = RecordingSet(
+            [shown.recording for shown in members], first.cost.to_json() if first.cost else None, first.tokens
         )
+        run = isinstance(job.request, RunRequest)
+        title = first.title if run else f"{len(members)} prompts: {first.title}"
+        try:
+            origin = kept.RUN if run else kept.SET
+            entry = kept.keep(recording_set, name, title=title, origin=origin, sources=asdict(job.request.pair))
+        except SpecVizError as error:
+            job.kept, job.not_kept = "", str(error)
+            return members
+        job.kept = name
+        return [replace(shown, name=kept_recording(entry, place)) for place, shown in enumerate(members)]
 
     def _measured_costs(self, job: Job, pair: RunningPair, recordings: Sequence[Recording] = ()) -> CostModel:
         job.state = MEASURING
