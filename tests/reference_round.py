@@ -95,7 +95,7 @@ def reference_trace(
         target_status = ""
         if not ended_by_draft:
             answer = target_next(text + tuple(committed))
-            target_status = "bonus" if accepted == len(proposal) else "correction"
+            target_status = "plain" if not proposal else "bonus" if accepted == len(proposal) else "correction"
             committed = [*committed, answer.token]
 
         for index, row in enumerate(draft_rows):

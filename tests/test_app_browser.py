@@ -62,7 +62,7 @@ def expected(tau, gamma):
 
 
 def committed_statuses(trace):
-    return trace.steps["status"][np.isin(trace.steps["status"], ("accepted", "correction", "bonus"))].tolist()
+    return trace.steps["status"][np.isin(trace.steps["status"], ("accepted", "correction", "bonus", "plain"))].tolist()
 
 
 @pytest.mark.parametrize("gamma", [3, 8])

@@ -254,7 +254,7 @@ def test_a_report_says_what_was_measured(engine, measured, report):
         output.output == alone[output.greedy] for output in report.outputs if output.rule in ("greedy", "coupled")
     )
     # the trace beside the pictures: every place of the text once as emitted, and what was judged before it
-    emitted = [token for token in report.trace if token.status in ("accepted", "correction", "bonus")]
+    emitted = [token for token in report.trace if token.status in ("accepted", "correction", "bonus", "plain")]
     assert [token.position for token in emitted] == list(range(24))
     assert tuple(token.token for token in emitted) == measured.trace.run.output_ids
     rejected = [place for place, token in enumerate(report.trace) if token.status == "rejected"]

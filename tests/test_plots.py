@@ -19,7 +19,7 @@ from specviz.plots import (
     time_figure,
     timeline_figure,
 )
-from specviz.plots.style import STATUSES, describe_pair, new_figure, plain
+from specviz.plots.style import describe_pair, new_figure, plain
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import PairInfo
 
@@ -217,11 +217,6 @@ def test_texts_are_never_markup(curves, recordings, trace):
     pair = PairInfo(target="<b>x</b>", draft="<script>", device="<i>cpu</i>")
     subtitle = new_figure("a", "measured", [describe_pair(pair)], "", "").layout.title.subtitle.text
     assert "<b>" not in subtitle and "<script>" not in subtitle and "&lt;script&gt;" in subtitle
-
-
-def test_every_status_has_its_own_colour_and_second_cue():
-    for cue in ("colour", "glyph"):
-        assert len({getattr(look, cue) for look in STATUSES.values()}) == len(STATUSES)
 
 
 def test_neither_torch_nor_streamlit_is_needed():

@@ -73,16 +73,16 @@ def test_the_reference_on_a_story_told_by_hand():
     assert told(FixedLength(), 1, 4) == [
         ("max_draft", ["a accepted", "b bonus"]),
         ("max_draft", ["e rejected", "c correction"]),
-        ("budget", ["d bonus"]),
+        ("budget", ["d plain"]),
     ]
     assert told(FixedLength(), 9, 4) == [
         ("budget", ["a accepted", "b accepted", "e rejected", "c correction"]),
-        ("budget", ["d bonus"]),
+        ("budget", ["d plain"]),
     ]
     assert told(ConfidenceThreshold(1.0), 9, 3) == [
-        ("threshold", ["a withheld", "a bonus"]),
-        ("threshold", ["b withheld", "b bonus"]),
-        ("budget", ["c bonus"]),
+        ("threshold", ["a withheld", "a plain"]),
+        ("threshold", ["b withheld", "b plain"]),
+        ("budget", ["c plain"]),
     ]
 
 
@@ -181,6 +181,7 @@ def spoilt(trace, table, name, row, value):
         ("rounds", "stop_reason", 0, "tired"),
         ("rounds", "target_status", 0, "correction"),
         ("rounds", "target_status", 0, "gift"),
+        ("rounds", "target_status", 0, "plain"),
         ("steps", "round", 0, 1),
         ("steps", "round", 6, 9),
         ("steps", "step", 0, 1),

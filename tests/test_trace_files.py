@@ -134,7 +134,7 @@ def edit(path, old, new):
         (lambda d: (d / "run.json").write_text("[1, 2]"), "damaged or no trace"),
         (lambda d: (d / "run.json").write_text("[" * 100_000), "damaged or no trace"),
         (lambda d: edit(d / "run.json", '"format": "specviz-trace"', '"format": "other"'), "damaged or no trace"),
-        (lambda d: edit(d / "run.json", '"version": 1', '"version": 2'), "newer SpecViz"),
+        (lambda d: edit(d / "run.json", '"version": 2', '"version": 3'), "newer SpecViz"),
         (lambda d: edit(d / "run.json", '"seed"', '"sead"'), "damaged or no trace"),
         (lambda d: (d / "steps.csv").write_bytes(b"\xff\xfe\x00"), "damaged or no trace"),
         (lambda d: (d / "rounds.csv").write_text(""), "damaged or no trace"),

@@ -5,7 +5,8 @@ first text; `rules.csv` is the table of the rules at the report's own setting; `
 """
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,8 @@ def write_fidelity(report: FidelityReport, folder: str | Path) -> None:
 def read_fidelity(folder: str | Path) -> FidelityReport:
     """Read what `write_fidelity` wrote.
 
+    Older reports call the target's token `bonus` also in a round that proposed nothing; it is read as `plain`.
+
     Raises:
         SpecVizError: there is no report, or a file of it is missing or damaged.
     """
@@ -78,7 +81,7 @@ def read_fidelity(folder: str | Path) -> FidelityReport:
             drift=drift,
             **{name: tuple(ToldTest(**test) for test in facts["tests"][name]) for name in TESTS},
             outputs=tuple(Output(**{**output, "output": tuple(output["output"])}) for output in facts["outputs"]),
-            trace=tuple(TraceToken(*token) for token in facts["trace"]),
+            trace=tuple(_with_plain_named(TraceToken(*token) for token in facts["trace"])),
             pictures=_read_pictures(pd.read_parquet(folder / PICTURES), len(drift.rules)),
             tokens=tokens_from_json(facts["tokens"]),
         )
@@ -90,6 +93,17 @@ def read_fidelity(folder: str | Path) -> FidelityReport:
         raise SpecVizError(
             f"The report in {folder} is missing or damaged; make it again with `python -m specviz fidelity`."
         ) from error
+
+
+def _with_plain_named(trace: Iterable[TraceToken]) -> Iterator[TraceToken]:
+    """The tokens, `bonus` only where an accepted one comes before it in its round; withheld ones may lie between."""
+    follows_accepted = False
+    for token in trace:
+        if token.status == "bonus" and not follows_accepted:
+            token = replace(token, status="plain")
+        if token.status != "withheld":
+            follows_accepted = token.status == "accepted"
+        yield token
 
 
 def _write_parquet(table: pd.DataFrame, path: Path) -> None:

@@ -22,6 +22,7 @@ from specviz.engine.events import (
     Verified,
 )
 from specviz.engine.runner import ModelRunner
+from specviz.trace.statuses import target_status
 
 
 def never() -> bool:
@@ -93,10 +94,10 @@ def decode(
         accepted = verdict.accepted
         new_tokens = list(proposal[:accepted])
         ended_by_run = accepted > 0 and new_tokens[-1] in limits.eos_ids
-        target_token, target_status = None, ""
+        target_token, own_status = None, ""
         if not ended_by_run:
             target_token = verdict.target_tokens[accepted]
-            target_status = "correction" if accepted < len(proposal) else "bonus"
+            own_status = target_status(len(proposal), accepted)
             new_tokens.append(target_token)
         yield Verified(
             round_number,
@@ -104,7 +105,7 @@ def decode(
             verdict.target_tokens,
             verdict.target_margins,
             target_token,
-            target_status,
+            own_status,
             hidden,
         )
 

@@ -15,21 +15,19 @@ from specviz.engine.events import (
     Verified,
 )
 from specviz.models.token_text import TokenText
+from specviz.trace.statuses import NO_LINE, STATUSES
 
-# Okabe-Ito colours, each with a second cue that survives without colour.
-STYLES = {
-    "accepted": "underline #009E73",
-    "rejected": "strike #D55E00",
-    "discarded": "strike grey50",
-    "correction": "bold #E69F00",
-    "bonus": "#56B4E9",
+# A terminal has one kind of underline, so the dotted one is bold and the double one is bold and underlined.
+LINES = {
+    "underline": "underline",
+    "dotted underline": "bold",
+    "double underline": "bold underline",
+    "line-through": "strike",
+    "dotted outline": "dim",
+    NO_LINE: "",
 }
-KEY = (
-    ("accepted ✓", "accepted"),
-    ("rejected ✕", "rejected"),
-    ("correction ↺", "correction"),
-    ("bonus +", "bonus"),
-)
+STYLES = {name: f"{LINES[status.line]} {status.colour}".strip() for name, status in STATUSES.items()}
+KEY = ("accepted", "rejected", "correction", "bonus", "plain")
 
 
 def printable(text: str) -> str:
@@ -51,7 +49,7 @@ class TerminalView:
     @staticmethod
     def key() -> Text:
         """The legend."""
-        return Text("  ").join(Text(label, style=STYLES[status]) for label, status in KEY)
+        return Text("  ").join(Text(f"{name} {STATUSES[name].glyph}".strip(), style=STYLES[name]) for name in KEY)
 
     def observe(self, event: Event) -> None:
         """Take in the next event."""

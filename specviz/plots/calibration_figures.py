@@ -17,7 +17,6 @@ from specviz.plots.style import (
     REPLAYED,
     RULE,
     SERIES,
-    STATUSES,
     TARGET,
     colour_with_alpha,
     describe_pair,
@@ -26,6 +25,7 @@ from specviz.plots.style import (
     prompts,
 )
 from specviz.trace import PairInfo
+from specviz.trace.statuses import STATUSES
 
 RECORDED = "recorded"
 MOST_POINTS = 4000

@@ -7,7 +7,6 @@ meaning alone: a status also has a glyph, where a number comes from is also a da
 import html
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
@@ -23,24 +22,6 @@ PATTERNS = {MEASURED: "", REPLAYED: "/", MODELLED: "."}  # of bars
 
 OUTSIDE = "some contexts were not measured and are priced as the nearest"  # in a subtitle
 SUBTITLE_WIDTH = 52  # characters, so that it fits a phone
-
-
-@dataclass(frozen=True)
-class StatusLook:
-    """Colour of a status, and the glyph that stands with its name."""
-
-    colour: str
-    glyph: str
-
-
-STATUSES = {
-    "accepted": StatusLook("#009E73", "✓"),
-    "rejected": StatusLook("#D55E00", "✕"),
-    "discarded": StatusLook("#999999", "–"),
-    "withheld": StatusLook("#8a8781", "○"),
-    "correction": StatusLook("#E69F00", "↺"),
-    "bonus": StatusLook("#0072B2", "+"),
-}
 
 
 def plain(text: str) -> str:

@@ -11,9 +11,7 @@ from specviz.plots.style import (
     MODELLED,
     OTHER,
     PATTERNS,
-    STATUSES,
     TARGET,
-    StatusLook,
     colour_with_alpha,
     describe_pair,
     merged,
@@ -21,6 +19,7 @@ from specviz.plots.style import (
     plain,
 )
 from specviz.trace import PairInfo, Trace
+from specviz.trace.statuses import STATUSES, Status
 
 OUTCOMES = ("accepted", "rejected", "discarded", "rightly withheld", "wrongly withheld", "withheld, untested")
 CORNERS = 4  # of a rectangle
@@ -211,7 +210,7 @@ def _teeth(left, right, bottom, top) -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32).ravel(), y.astype(np.float32).ravel()
 
 
-def _strokes(steps: dict, rows: np.ndarray, lane: int, look: StatusLook, texts: Callable[[int], str] | None) -> dict:
+def _strokes(steps: dict, rows: np.ndarray, lane: int, look: Status, texts: Callable[[int], str] | None) -> dict:
     """One upright stroke per draft step, all of them one line along the foot of the lane: an element for each step
     would take the browser longer than the rest of the figure."""
     rows = rows[np.argsort(steps["confidence"][rows], kind="stable")]
@@ -234,7 +233,7 @@ def _strokes(steps: dict, rows: np.ndarray, lane: int, look: StatusLook, texts: 
     }
 
 
-def _histogram(steps: dict, rows: np.ndarray, lane: int, look: StatusLook) -> dict:
+def _histogram(steps: dict, rows: np.ndarray, lane: int, look: Status) -> dict:
     """How often each confidence occurred, as one outline that fills the lane where it is highest."""
     counts, edges = np.histogram(steps["confidence"][rows], BINS, (0, 1))
     low, high = edges[:-1], edges[1:]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specviz.trace.columns import ROUND_COLUMNS, STEP_COLUMNS, Column
+from specviz.trace.statuses import target_status
 from specviz.trace.trace import PairInfo, RunInfo, Trace, column_arrays
 
 NAN = math.nan
@@ -61,7 +62,7 @@ class TraceBuilder:
             stop_reason: why drafting ended.
             accepted: length of the accepted run.
             target_tokens: what the target says at the output positions start .. start + accepted, that is
-                accepted + 1 tokens, the last of them the correction or bonus; only `accepted` of them when
+                accepted + 1 tokens, the last of them the target's own; only `accepted` of them when
                 the accepted run ended the text.
             target_margins: the target's top-1 minus top-2 logit at the same positions.
             target_emitted: False when the accepted run ended the text, so that the target added no token.
@@ -75,7 +76,7 @@ class TraceBuilder:
         number, start = len(self._rounds), self._start
         proposed = len(drafted) - withheld
         tested = min(accepted + 1, proposed)
-        target_status = "" if not target_emitted else "correction" if accepted < proposed else "bonus"
+        own_status = target_status(proposed, accepted) if target_emitted else ""
 
         for step, (stats, distance) in enumerate(zip(drafted, distances, strict=True)):
             if step < accepted:
@@ -96,12 +97,12 @@ class TraceBuilder:
         if target_emitted:
             token, margin = target_tokens[accepted], target_margins[accepted]
             self._steps.append(
-                (number, len(drafted), "target", start + accepted, token, target_status, NAN, NAN, NAN)
+                (number, len(drafted), "target", start + accepted, token, own_status, NAN, NAN, NAN)
                 + (token, margin, margin < self._logit_epsilon)
             )
         self._rounds.append(
             (number, start, proposed, tested, accepted, proposed - tested, withheld, len(drafted), known)
-            + (stop_reason, target_status, draft_seconds, verify_seconds, overhead_seconds)
+            + (stop_reason, own_status, draft_seconds, verify_seconds, overhead_seconds)
         )
         self._start += known
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-DRAFT_STATUSES = ("accepted", "rejected", "discarded", "withheld")
-TARGET_STATUSES = ("correction", "bonus")
+from specviz.trace.statuses import DRAFT_STATUSES, TARGET_STATUSES
+
 STOP_REASONS = ("max_draft", "eos", "budget")  # besides the names of stopping policies
 FINISH_REASONS = ("eos", "length", "context", "stopped")
 
@@ -38,7 +38,7 @@ ROUND_COLUMNS = (
     Column("draft_steps", INT, "steps", "draft forward passes that gave a distribution: proposed + withheld"),
     Column("emitted", INT, "tokens", "tokens committed by the round: the accepted run and the target's token if any"),
     Column("stop_reason", TEXT, "", "what ended the draft phase: the policy's name, max_draft, eos or budget"),
-    Column("target_status", TEXT, "", "correction, bonus, or empty when the accepted run ended the text"),
+    Column("target_status", TEXT, "", f"{', '.join(TARGET_STATUSES)}, or empty when the accepted run ended the text"),
     Column("draft_seconds", SECONDS, "s", "time of the draft phase; NaN when replayed"),
     Column("verify_seconds", SECONDS, "s", "time of the target's pass; NaN when replayed"),
     Column("overhead_seconds", SECONDS, "s", "time of the round spent in neither; NaN when replayed"),
@@ -50,7 +50,7 @@ STEP_COLUMNS = (
     Column("source", TEXT, "", "draft or target: which model gave the token"),
     Column("position", INT, "tokens", "output position of the token, from 0"),
     Column("token", INT, "", "token id"),
-    Column("status", TEXT, "", "accepted, rejected, discarded, withheld (draft); correction, bonus (target)"),
+    Column("status", TEXT, "", f"{', '.join(DRAFT_STATUSES)} (draft); {', '.join(TARGET_STATUSES)} (target)"),
     Column(
         "confidence",
         FLOAT,

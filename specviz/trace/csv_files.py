@@ -25,7 +25,7 @@ from specviz.trace.files import whole_file
 from specviz.trace.trace import PairInfo, RunInfo, Trace, column_arrays
 
 FORMAT = "specviz-trace"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TOKEN_TEXTS = {"token": "token_text", "target_token": "target_text"}  # id column -> the text column beside it
 TEXT_COLUMNS = (
     Column("token_text", TEXT, "", "the token's text as a JSON string"),
@@ -69,6 +69,8 @@ def write_trace_csv(trace: Trace, directory: str | Path, decode: Callable[[int],
 def read_trace_csv(directory: str | Path) -> tuple[Trace, dict[int, bytes]]:
     """Read what `write_trace_csv` wrote: the same trace, and the bytes of every token id in it.
 
+    Version 1 called the target's token `bonus` also in a round that proposed nothing; it is read as `plain`.
+
     Raises:
         SpecVizError: a file is missing, damaged, no trace, or written by a newer version.
     """
@@ -91,6 +93,8 @@ def read_trace_csv(directory: str | Path) -> tuple[Trace, dict[int, bytes]]:
         for name, text_name in TOKEN_TEXTS.items():
             cells = dict(zip(steps[name].tolist(), steps.pop(text_name).tolist(), strict=True))
             texts |= {token: _text_bytes(cell) for token, cell in cells.items() if token >= 0}
+        if version < 2:
+            _name_plain_tokens(rounds, steps)
         return Trace(RunInfo(**run), column_arrays(ROUND_COLUMNS, rounds), steps).validate(), texts
     except FileNotFoundError as error:
         raise SpecVizError(
@@ -99,6 +103,16 @@ def read_trace_csv(directory: str | Path) -> tuple[Trace, dict[int, bytes]]:
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SpecVizError(f"The files in {directory} are damaged or no trace; write the trace again.") from error
+
+
+def _name_plain_tokens(rounds: Mapping[str, np.ndarray], steps: Mapping[str, np.ndarray]) -> None:
+    """Turn `bonus` into `plain` in the rounds that proposed nothing."""
+    nothing_proposed = rounds["proposed"] == 0
+    for table, name, of_round in (
+        (rounds, "target_status", nothing_proposed),
+        (steps, "status", np.isin(steps["round"], rounds["round"][nothing_proposed])),
+    ):
+        table[name] = np.where(of_round & (table[name] == "bonus"), "plain", table[name])
 
 
 def _exact(frame: pd.DataFrame) -> pd.DataFrame:
@@ -119,7 +133,7 @@ def _text_bytes(cell: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _read_table(path: Path, columns: tuple[Column, ...]) -> Mapping[str, np.ndarray]:
+def _read_table(path: Path, columns: tuple[Column, ...]) -> dict[str, np.ndarray]:
     frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
     return {column.name: _parse(frame[column.name].to_numpy(object), column.dtype) for column in columns}
 

@@ -8,15 +8,8 @@ import numpy as np
 import pandas as pd
 
 from specviz.errors import SpecVizError
-from specviz.trace.columns import (
-    DRAFT_STATUSES,
-    FINISH_REASONS,
-    ROUND_COLUMNS,
-    STEP_COLUMNS,
-    STOP_REASONS,
-    TARGET_STATUSES,
-    TEXT,
-)
+from specviz.trace.columns import FINISH_REASONS, ROUND_COLUMNS, STEP_COLUMNS, STOP_REASONS, TEXT
+from specviz.trace.statuses import DRAFT_STATUSES, EMITTED_STATUSES, TARGET_STATUSES
 
 ORIGINS = ("measured", "replayed")
 
@@ -131,6 +124,10 @@ def _problems(trace: Trace):
         yield "a round's target status is unknown"
     if not np.array_equal(rounds["target_status"] == "correction", rejecting):
         yield "a correction must follow a rejection, and only that"
+    if (rounds["proposed"][rounds["target_status"] == "bonus"] == 0).any():
+        yield "a round has a bonus token but proposed nothing"
+    if (rounds["proposed"][rounds["target_status"] == "plain"] > 0).any():
+        yield "a round has a plain token but proposed something"
 
     order = np.lexsort((steps["step"], steps["round"]))
     if not np.array_equal(order, np.arange(len(order))) or not np.isin(steps["round"], rounds["round"]).all():
@@ -155,7 +152,7 @@ def _problems(trace: Trace):
         found = np.bincount(steps["round"][steps["status"] == status], minlength=number_of_rounds)
         if not np.array_equal(found, expected):
             yield f"rounds and steps count {status} tokens differently"
-    emitted = np.isin(steps["status"], ("accepted", *TARGET_STATUSES))
+    emitted = np.isin(steps["status"], EMITTED_STATUSES)
     if not np.array_equal(steps["token"][emitted], np.asarray(run.output_ids)):
         yield "the accepted and target tokens do not spell the output"
 

@@ -21,7 +21,8 @@ BECAME = {
     "rejected": "was drafted here and rejected",
     "withheld": "was drafted here, but the draft was not sure enough to propose it",
     "correction": "is what the target drew here instead of the rejected token",
-    "bonus": "is the target's own: nothing drafted was judged here",
+    "bonus": "is the target's own, after everything proposed was accepted",
+    "plain": "is the target's own: nothing was proposed",
 }
 
 

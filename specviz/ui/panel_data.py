@@ -19,6 +19,7 @@ from specviz.analysis import CostModel, metrics, predict
 from specviz.replay import ConfidenceThreshold, replay_grid
 from specviz.replay.one_setting import check_fixed_output
 from specviz.trace import Recording
+from specviz.trace.statuses import target_status
 
 HISTOGRAM_BINS = 50
 # One letter per draft step. The threshold read as a classifier needs to know whether the target would have agreed.
@@ -30,7 +31,8 @@ STATUS_LETTERS = {
     "w": "withheld",  # rightly: the target would not have agreed
     "u": "withheld",  # after a rejection, so the target never spoke about it
 }
-TARGET_LETTERS = {"c": "correction", "b": "bonus", "": ""}
+TARGET_LETTERS = {"c": "correction", "b": "bonus", "p": "plain", "": ""}
+LETTER_OF_TARGET = {status: letter for letter, status in TARGET_LETTERS.items()}
 WITHHELD_LETTERS = "Wwu"
 
 
@@ -177,7 +179,7 @@ def round_variants(
         proposal = "a" * run
         if number_drafted > run:
             proposal += "r" + "d" * (number_drafted - run - 1)
-        target = "" if end == start + run else "cb"[run == number_drafted]
+        target = "" if end == start + run else LETTER_OF_TARGET[target_status(number_drafted, run)]
         starts.append([Variant(0, proposal, target, reason, end)])
     cuts = zip(cut_start.tolist(), cut_place.tolist(), (level + 1).tolist(), right[cut_start].tolist(), strict=True)
     shorten = {"drop": _without_the_failing_token, "keep": _with_the_failing_token}[on_fail]
@@ -192,7 +194,8 @@ def _without_the_failing_token(uncut: Variant, start: int, place: int, right_run
     if place > uncut.steps.count("a"):
         letter, target, end = "u", "c", uncut.end
     else:
-        letter, target, end = "W" if place < right_run else "w", "b", start + place + 1
+        letter, end = "W" if place < right_run else "w", start + place + 1
+        target = LETTER_OF_TARGET[target_status(place, place)]
     return uncut.steps[:place] + letter, target, ConfidenceThreshold.name, end
 
 

@@ -6,20 +6,23 @@ import numpy as np
 
 from specviz.analysis import metrics, predict
 from specviz.analysis.tuning_report import FATES
+from specviz.trace.statuses import EMITTED_STATUSES
 from specviz.ui.charts import COLUMNS, trace_figures
 from specviz.ui.shown import Shown
+from specviz.ui.status_style import status_css
 from specviz.ui.token_texts import display_text
 
-STYLE = """
+STYLE = (
+    status_css("body", "#1d1b18")
+    + """
 body { font: 16px/1.55 "Source Sans 3", system-ui, sans-serif; color: #1d1b18; background: #fdfcfa; margin: 0 auto;
   max-width: 980px; padding: 40px 24px 80px; font-variant-numeric: tabular-nums; }
 h1 { font-weight: 500; font-size: 26px; margin: 0 0 4px; } .soft { color: #65625c; font-size: 14px; }
 .text { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 18px; line-height: 1.9; margin: 28px 0; }
-.accepted { border-bottom: 2px solid #009e73; } .correction { border-bottom: 2px dotted #8d6000; color: #8d6000; }
-.bonus { border-bottom: 3px double #00629c; color: #00629c; }
 table { border-collapse: collapse; margin-bottom: 36px; } td { padding: 3px 28px 3px 0; border-top: 1px solid #e3dfd8; }
 td:last-child { text-align: right; padding-right: 0; }
 """
+)
 
 
 def html_report(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> str:
@@ -32,11 +35,10 @@ def html_report(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop")
     if shown.cost is not None:
         numbers = {"speedup (modelled)": f"{float(predict(trace, shown.cost).speedup):.3f}", **numbers}
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in numbers.items())
-    emitted = ("accepted", "correction", "bonus")
     text = "".join(
         f'<span class="{status}">{escape(display_text(shown.tokens.get(token, b"?")))}</span>'
         for token, status in zip(trace.steps["token"].tolist(), trace.steps["status"].tolist(), strict=True)
-        if status in emitted
+        if status in EMITTED_STATUSES
     )
     drawn = dict(trace_figures(shown, tau, max_draft, on_fail))
     figures = "".join(

@@ -4,6 +4,7 @@ Python packs what is true at every threshold (`specviz.ui.panel_data`); the scri
 it, frame by frame while the handle moves. When the handle is let go, the threshold comes back to Python.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import streamlit as st
 
 from specviz.replay.policies import ON_FAIL
+from specviz.ui.panel_data import STATUS_LETTERS, TARGET_LETTERS
+from specviz.ui.status_style import status_css
 
 FOLDER = Path(__file__).parent
 # Streamlit takes one script; these are its parts, in an order in which each finds what it needs.
@@ -38,8 +41,11 @@ def _component() -> Callable:
     return st.components.v2.component(
         "specviz_live_panel",
         html=(FOLDER / "panel.html").read_text("utf-8"),
-        css=(FOLDER / "panel.css").read_text("utf-8"),
-        js="\n".join((FOLDER / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
+        css=status_css(".panel") + (FOLDER / "panel.css").read_text("utf-8"),
+        js="\n".join(
+            (f"const STATUS = {json.dumps(STATUS_LETTERS | TARGET_LETTERS)};",)
+            + tuple((FOLDER / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+        ),
     )
 
 

@@ -9,6 +9,7 @@ const WORDS = {
   u: "withheld after the rejection, never tested",
   c: "the target's correction of the rejected token",
   b: "the target's own token, on top of the accepted run",
+  p: "the target's own token; the draft proposed nothing in this round",
 };
 
 class Card {

@@ -1,9 +1,5 @@
 // Finding what Python worked out: which rounds take place at a threshold, and what is known of each of their steps.
 
-const STATUS = {
-  a: "accepted", r: "rejected", d: "discarded", W: "withheld", w: "withheld", u: "withheld", c: "correction", b: "bonus",
-};
-
 // How many values of a rising list are at or below x.
 function countUpTo(rising, x) {
   let low = 0;

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from specviz.ui.status_style import status_css
+
 FOLDER = Path(__file__).parent
 
 
@@ -13,7 +15,9 @@ FOLDER = Path(__file__).parent
 def _component() -> Callable:
     return st.components.v2.component(
         "specviz_live_run",
-        **{kind: (FOLDER / f"run.{kind}").read_text("utf-8") for kind in ("html", "css", "js")},
+        html=(FOLDER / "run.html").read_text("utf-8"),
+        css=(FOLDER / "run.css").read_text("utf-8") + status_css(".run"),
+        js=(FOLDER / "run.js").read_text("utf-8"),
     )
 
 

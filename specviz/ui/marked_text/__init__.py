@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from specviz.ui.status_style import status_css
+
 FOLDER = Path(__file__).parent
 
 
@@ -13,7 +15,9 @@ FOLDER = Path(__file__).parent
 def _component() -> Callable:
     return st.components.v2.component(
         "specviz_marked_text",
-        **{kind: (FOLDER / f"marked.{kind}").read_text("utf-8") for kind in ("html", "css", "js")},
+        html=(FOLDER / "marked.html").read_text("utf-8"),
+        css=(FOLDER / "marked.css").read_text("utf-8") + status_css(".marked"),
+        js=(FOLDER / "marked.js").read_text("utf-8"),
     )
 
 
