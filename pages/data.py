@@ -81,7 +81,7 @@ def load_form() -> None:
             problem("This file cannot be used.", error)
             return
         st.session_state["taken-upload"] = upload.file_id, name, not_kept
-        query.put_shown_into_link(name)
+        st.session_state["data-set"] = name
         st.rerun()
     _, name, not_kept = st.session_state["taken-upload"]
     if not_kept:

@@ -105,7 +105,7 @@ def keep(
             f"The project folder {path.parent} holds {kept_bytes / 1e6:,.0f} MB of recordings, more than "
             f"{MOST_KEPT_MB:,} MB; delete some on the Data page."
         )
-    notes = {"title": _one_line(title), "origin": origin, "made": datetime.now(UTC).isoformat(timespec="seconds")}
+    notes = {"title": _one_line(title), "origin": origin, "made": datetime.now(UTC).isoformat(timespec="milliseconds")}
     if sources:
         notes["sources"] = dict(sources)
     try:

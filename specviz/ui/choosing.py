@@ -39,13 +39,9 @@ def choose_set(key: str, fewest: int = 1, priced: bool = True, column=st, prefer
         return None
     names = list(offered)
     say_if_gone(names)
-    name = column.selectbox(
-        "Recording set",
-        names,
-        index=names.index(first_set(offered, fewest, priced, prefers)),
-        format_func=lambda name: offered[name].title,
-        key=key,
-    )
+    if st.session_state.get(key) not in names:  # the reader comes to the page, or the set was deleted
+        st.session_state[key] = first_set(offered, fewest, priced, prefers)
+    name = column.selectbox("Recording set", names, format_func=lambda name: offered[name].title, key=key)
     if name != WHOLE_GALLERY or query.set_from_link():
         query.put_shown_into_link(name)
     return offered[name] if _can_be_shown(name, offered[name], fewest, priced) else None
@@ -69,10 +65,11 @@ def choose_member(chosen: Offered, key: str, column=st) -> Shown:
 
 
 def say_if_gone(names: list[str]) -> None:
-    """Say that the set which the link asks for was deleted; the page shows another one."""
+    """Say, once, that the set which the link asks for was deleted; the page shows another one."""
     asked = query.set_from_link()
     if asked is not None and asked not in names:
         st.info("The recording set that was open here is no longer in the project folder; another one is shown.")
+        query.put_shown_into_link("")
 
 
 def links_to(name: str, pages: tuple[str, ...]) -> None:
