@@ -70,14 +70,14 @@ def test_record_then_sweep(pair, tmp_path, capsys):
     assert set(used_tokens(recordings.recordings)) == set(recordings.tokens)
     assert not list(tmp_path.glob("*.parts"))
     status, printed, _ = run(["sweep", str(out), "--csv", str(tmp_path / "sweep.csv")], capsys)
-    assert status == 0 and "Best here" in printed
+    assert status == 0 and "best at" in printed
     assert len(pd.read_csv(tmp_path / "sweep.csv")) > 16
 
     parts = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
     for part, recording in zip(parts, recordings.recordings, strict=True):
         write_recordings(replace(recordings, recordings=[recording]), part)
     status, pooled, _ = run(["sweep", *map(str, parts), "--csv", str(tmp_path / "pooled.csv")], capsys)
-    assert status == 0 and "Best here" in pooled
+    assert status == 0 and "best at" in pooled
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "pooled.csv"), pd.read_csv(tmp_path / "sweep.csv"))
     status, _, complaint = run(["sweep", str(out), str(out)], capsys)
     assert status == 2 and "given twice" in " ".join(complaint.split())

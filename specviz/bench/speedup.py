@@ -58,12 +58,9 @@ def run(
     for number, prompt in enumerate(prompts):
         recordings.append(record(engine, prompt, max_new_tokens=max_new_tokens, max_draft=longest_draft))
         console.print(f"recorded {number + 1} of {len(prompts)}")
-    cells = max(
-        (grid(recordings, costs, on_fail=way) for way in ("drop", "keep")), key=lambda c: c.verdict.best.speedup.value
-    )
-    best = cells.verdict.best
-    for sentence in cells.verdict.sentences:
-        console.print(f"predicted: {sentence}", markup=False)
+    cells = max((grid(recordings, costs, on_fail=way) for way in ("drop", "keep")), key=lambda c: c.best.speedup.value)
+    best = cells.best
+    console.print(f"predicted: {cells.sentence}", markup=False)
 
     setting = Settings(ConfidenceThreshold(best.threshold, cells.on_fail), best.max_draft, max_new_tokens)
     measured = measure(engine, prompts, [setting], repeats=repeats, progress=progress)
