@@ -9,7 +9,6 @@ import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,17 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from specviz import cli_policies
+from specviz import cli_names, cli_policies, limits
+from specviz.cli_parser import CommandParser
+from specviz.cli_paths import (
+    comparison_folder,
+    input_file,
+    model_name,
+    output_file,
+    output_folder,
+    parts_folder,
+    recording_file,
+)
 from specviz.errors import SpecVizError
 from specviz.models.defaults import PASS_MODE, PRECISION
 
@@ -36,12 +45,11 @@ errors = Console(stderr=True, highlight=False)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
     try:
+        options = build_parser().parse_args(arguments)
         return options.command(options) or 0
     except SpecVizError as error:
-        errors.print(str(error), style="bold", markup=False)
+        errors.print(str(error), style="bold", markup=False, soft_wrap=True)
         return 2
     except KeyboardInterrupt:
         errors.print("Stopped.")
@@ -49,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m specviz",
         description="Speculative decoding with a confidence threshold: run it, record it, replay it, measure it.",
     )
@@ -72,27 +80,32 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pair")
     group.add_argument(
         "--target",
+        type=model_name,
         default="builtin-target",
         help="hub id, folder or GGUF file (default: the built-in)",
     )
     group.add_argument(
         "--draft",
+        type=model_name,
         default="builtin-draft",
         help="hub id, folder or GGUF file (default: the built-in)",
     )
     group.add_argument(
         "--precision",
+        type=cli_names.precision,
         default=PRECISION,
         help="of both models: fp32, bf16, fp16, int8, nf4, fp4, with options such as nf4+double or int8+t0; or auto "
         "(default): bf16 where the device computes in it, else fp32",
     )
-    group.add_argument("--draft-precision", help="of the draft, if another")
-    group.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
+    group.add_argument("--draft-precision", type=cli_names.precision, help="of the draft, if another")
+    group.add_argument("--device", type=cli_names.device, default="auto", help="cpu, cuda, or auto (default)")
 
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
-    group.add_argument("--pass-mode", default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})")
+    group.add_argument(
+        "--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})"
+    )
     group.add_argument(
         "--compile",
         action="store_true",
@@ -105,21 +118,21 @@ def _add_setting_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-t",
         "--threshold",
-        type=float,
+        type=limits.THRESHOLD.read,
         default=0.5,
         help="confidence threshold (default 0.5)",
     )
     group.add_argument(
         "-g",
         "--max-draft",
-        type=int,
+        type=limits.MAX_DRAFT.read,
         default=5,
         help="most tokens proposed in a round (default 5)",
     )
     group.add_argument(
         "-n",
         "--max-new-tokens",
-        type=int,
+        type=limits.MAX_NEW_TOKENS.read,
         default=128,
         help="most tokens to generate (default 128)",
     )
@@ -137,25 +150,32 @@ def _add_setting_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 0.0, rule: bool = True) -> None:
     group = parser.add_argument_group("sampling, of target and draft alike, in the order in which it is applied")
-    group.add_argument("--repetition-penalty", type=float, default=1.0, help="1 is none (default)")
+    group.add_argument(
+        "--repetition-penalty", type=limits.REPETITION_PENALTY.read, default=1.0, help="1 is none (default)"
+    )
     group.add_argument(
         "--temperature",
-        type=float,
+        type=limits.TEMPERATURE.read,
         default=temperature,
         help=f"0 takes the likeliest token (default {temperature:g})",
     )
-    group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens (default 0: all)")
-    group.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest up to this probability (default 1)")
     group.add_argument(
-        "--min-p", type=float, default=0.0, help="least share of the likeliest's probability (default 0)"
+        "--top-k", type=limits.TOP_K.read, default=0, help="keep the k likeliest tokens (default 0: all)"
+    )
+    group.add_argument(
+        "--top-p", type=limits.TOP_P.read, default=1.0, help="keep the likeliest up to this probability (default 1)"
+    )
+    group.add_argument(
+        "--min-p", type=limits.MIN_P.read, default=0.0, help="least share of the likeliest's probability (default 0)"
     )
     if rule:
         group.add_argument(
             "--rule",
+            type=cli_names.rule,
             help="acceptance rule: greedy (default at temperature 0), coupled (default above), rejection, "
             "target_sample_match; lossy, with their number: lenient=0.5, top_k=3, typical=0.09",
         )
-    group.add_argument("--seed", type=int, default=0, help="of everything drawn (default 0)")
+    group.add_argument("--seed", type=limits.SEED.read, default=0, help="of everything drawn (default 0)")
 
 
 def _sampling(options: argparse.Namespace) -> Sampling:
@@ -167,10 +187,7 @@ def _sampling(options: argparse.Namespace) -> Sampling:
 
 def _drawing(options: argparse.Namespace) -> dict:
     """Sampling, rule and seed as `Settings` and `record` take them."""
-    from specviz.replay import rule_from_text
-
-    rule = rule_from_text(options.rule) if options.rule else None
-    return {"sampling": _sampling(options), "rule": rule, "seed": options.seed}
+    return {"sampling": _sampling(options), "rule": options.rule, "seed": options.seed}
 
 
 def _load(options: argparse.Namespace):
@@ -186,6 +203,7 @@ def _load(options: argparse.Namespace):
             chosen_precision(options.draft_precision or precision, options.device),
             options.device,
             progress=report,
+            max_draft=options.max_draft,
         )
     for warning in pair.warnings:
         errors.print(warning, markup=False)
@@ -248,7 +266,7 @@ def _add_run(commands) -> None:
         help="generate speculatively, show accept and reject runs, measure the speedup",
         description="Generate after PROMPT with speculative decoding under a confidence threshold.",
     )
-    parser.add_argument("prompt", metavar="PROMPT")
+    parser.add_argument("prompt", type=cli_names.prompt, metavar="PROMPT")
     _add_setting_options(parser)
     _add_sampling_options(parser)
     _add_engine_options(parser)
@@ -257,13 +275,13 @@ def _add_run(commands) -> None:
     group.add_argument(
         "--csv",
         metavar="DIR",
-        type=Path,
+        type=output_folder,
         help="write the trace: steps.csv, rounds.csv, run.json",
     )
     group.add_argument("--ghosts", action="store_true", help="also print rejected and discarded tokens")
     group.add_argument(
         "--repeats",
-        type=int,
+        type=limits.REPEATS.read,
         default=1,
         metavar="N",
         help="measured runs of each kind, interleaved (default 1)",
@@ -287,10 +305,6 @@ def run(options: argparse.Namespace) -> None:
 
     policy = ConfidenceThreshold(options.threshold, "keep" if options.keep else "drop")
     settings = Settings(policy, options.max_draft, options.max_new_tokens, **_drawing(options))
-    if options.repeats < 1:
-        raise SpecVizError(f"{options.repeats} repeats were asked for; ask for at least 1.")
-    if not options.prompt.strip():
-        raise SpecVizError("The prompt is empty: write what the model shall answer or continue.")
     pair = _load(options)
     prompt_ids = encode_prompt(pair, options.prompt, chat=False if options.raw else None)
     engine = Engine(
@@ -397,11 +411,19 @@ def _add_record(commands) -> None:
         "Finished prompts are kept beside the output file; the same command goes on after an interruption.",
     )
     parser.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="text (a prompt a line) or JSONL with prompt or turns"
+        "--prompts", type=input_file, metavar="FILE", help="text (a prompt a line) or JSONL with prompt or turns"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
-    parser.add_argument("-n", "--max-new-tokens", type=int, default=128, help="most tokens to generate (default 128)")
-    parser.add_argument("-g", "--max-draft", type=int, default=16, help="longest draft length to cover (default 16)")
+    parser.add_argument("--out", type=recording_file, required=True, metavar="FILE.parquet")
+    parser.add_argument(
+        "-n",
+        "--max-new-tokens",
+        type=limits.MAX_NEW_TOKENS.read,
+        default=128,
+        help="most tokens to generate (default 128)",
+    )
+    parser.add_argument(
+        "-g", "--max-draft", type=limits.MAX_DRAFT.read, default=16, help="longest draft length to cover (default 16)"
+    )
     parser.add_argument("--exact", action="store_true", help="every draft step in a pass of the engine's own shape")
     parser.add_argument("--raw", action="store_true", help="continue the texts as they are, without the chat template")
     parser.add_argument("--no-cost-model", action="store_true", help="skip the calibration of times")
@@ -431,7 +453,7 @@ def record(options: argparse.Namespace) -> int:
         made = record_many(
             engine,
             prompts,
-            _parts_folder(options.out),
+            parts_folder(options.out),
             max_new_tokens=options.max_new_tokens,
             max_draft=options.max_draft,
             method="exact" if options.exact else "fast",
@@ -461,13 +483,9 @@ def record(options: argparse.Namespace) -> int:
     bytes_of = TokenText(engine.pair.tokenizer).bytes_of
     tokens = {token: bytes_of(token) for token in used_tokens(recordings.recordings)}
     write_recordings(recordings.with_tokens(tokens), options.out)
-    shutil.rmtree(_parts_folder(options.out), ignore_errors=True)
+    shutil.rmtree(parts_folder(options.out), ignore_errors=True)
     console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
     return 1 if made.failures else 0
-
-
-def _parts_folder(out: Path) -> Path:
-    return out.with_name(f"{out.name}.parts")
 
 
 def _add_sweep(commands) -> None:
@@ -477,8 +495,8 @@ def _add_sweep(commands) -> None:
         description="Replay recording sets over thresholds and draft lengths; no model runs. Several sets that share a "
         "cost model are pooled.",
     )
-    parser.add_argument("recordings", type=Path, nargs="+", metavar="FILE.parquet")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the whole table")
+    parser.add_argument("recordings", type=input_file, nargs="+", metavar="FILE.parquet")
+    parser.add_argument("--csv", type=output_file, metavar="FILE", help="write the whole table")
     parser.add_argument("--keep", action="store_true", help="propose the token that fails the threshold, then stop")
     parser.set_defaults(command=sweep)
 
@@ -513,24 +531,38 @@ def _add_compare(commands) -> None:
     )
     parser.add_argument(
         "--pairs",
+        type=cli_names.combinations,
         default="bf16:bf16,nf4:bf16,int8:int8,nf4:nf4",
         metavar="TARGET:DRAFT,...",
         help="precisions of target and draft, such as bf16:bf16,nf4+double:bf16,int8+t0:bf16 (this is how "
         "options are given: double, t0, head, and fp32, bf16 or fp16 to compute in)",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--out", type=comparison_folder, required=True, metavar="DIR")
     parser.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
+        "--prompts", type=input_file, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
     )
-    parser.add_argument("--limit", type=int, default=6, metavar="N", help="use N prompts, spread evenly (default 6)")
-    parser.add_argument("-n", "--max-new-tokens", type=int, default=48, help="most tokens to generate (default 48)")
-    parser.add_argument("-g", "--max-draft", type=int, default=8, help="longest draft length to cover (default 8)")
-    parser.add_argument("--pass-mode", default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})")
-    parser.add_argument("--target", default="builtin-target", help="hub id, folder or GGUF file")
-    parser.add_argument("--draft", default="builtin-draft", help="hub id, folder or GGUF file")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto (default)")
+    parser.add_argument(
+        "--limit", type=limits.PROMPTS.read, default=6, metavar="N", help="use N prompts, spread evenly (default 6)"
+    )
+    parser.add_argument(
+        "-n",
+        "--max-new-tokens",
+        type=limits.MAX_NEW_TOKENS.read,
+        default=48,
+        help="most tokens to generate (default 48)",
+    )
+    parser.add_argument(
+        "-g", "--max-draft", type=limits.MAX_DRAFT.read, default=8, help="longest draft length to cover (default 8)"
+    )
+    parser.add_argument(
+        "--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})"
+    )
+    parser.add_argument("--target", type=model_name, default="builtin-target", help="hub id, folder or GGUF file")
+    parser.add_argument("--draft", type=model_name, default="builtin-draft", help="hub id, folder or GGUF file")
+    parser.add_argument("--device", type=cli_names.device, default="auto", help="cpu, cuda, or auto (default)")
     parser.add_argument(
         "--random",
+        type=limits.RANDOM_SIZE.read,
         metavar="SIZE",
         help="instead of a real pair: random weights of a real size (7b: a 7B target with a 0.5B draft), made on the "
         "device, with forced agreement; times only",
@@ -544,17 +576,16 @@ def compare(options: argparse.Namespace) -> None:
 
     from specviz.analysis.precision_files import write_comparison
     from specviz.analysis.precisions import describe_comparison, precision_comparison
-    from specviz.engine.precision_comparison import Combination, compare_precisions
+    from specviz.engine.precision_comparison import compare_precisions
 
-    combinations = [Combination.parse(text) for text in options.pairs.split(",") if text.strip()]
     if options.random:
-        return _compare_random(options, combinations)
-    parts = _parts_folder(options.out)
+        return _compare_random(options)
+    parts = parts_folder(options.out)
     with stops_softly() as stopped, stage_progress() as report:
         measured = compare_precisions(
             options.target,
             options.draft,
-            combinations,
+            options.pairs,
             _prompts(options),
             parts,
             device=options.device,
@@ -573,14 +604,14 @@ def compare(options: argparse.Namespace) -> None:
     console.print(f"Written to {options.out}", markup=False)
 
 
-def _compare_random(options: argparse.Namespace, combinations: list) -> None:
+def _compare_random(options: argparse.Namespace) -> None:
     from specviz.analysis.report import write_table
     from specviz.bench import real_size
 
     with stops_softly() as stopped, stage_progress() as report:
         found = real_size.run(
             options.random,
-            combinations,
+            options.pairs,
             device=options.device,
             pass_mode=options.pass_mode,
             max_draft=options.max_draft,
@@ -604,22 +635,36 @@ def _add_fidelity(commands) -> None:
         "target, and outputs beside each other. Exit status 1 if a test fails that has to pass.",
     )
     parser.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
+        "--prompts", type=input_file, metavar="FILE", help="text or JSONL (default: the set that comes with SpecViz)"
     )
-    parser.add_argument("--limit", type=int, default=6, metavar="N", help="use N prompts, spread evenly (default 6)")
-    parser.add_argument("-n", "--max-new-tokens", type=int, default=48, help="tokens of each text (default 48)")
-    parser.add_argument("-t", "--threshold", type=float, default=0.2, help="confidence threshold (default 0.2)")
-    parser.add_argument("-g", "--max-draft", type=int, default=4, help="most tokens proposed in a round (default 4)")
-    parser.add_argument("--samples", type=int, default=50_000, help="of each test of a distribution (default 50000)")
+    parser.add_argument(
+        "--limit", type=limits.PROMPTS.read, default=6, metavar="N", help="use N prompts, spread evenly (default 6)"
+    )
+    parser.add_argument(
+        "-n", "--max-new-tokens", type=limits.MAX_NEW_TOKENS.read, default=48, help="tokens of each text (default 48)"
+    )
+    parser.add_argument(
+        "-t", "--threshold", type=limits.THRESHOLD.read, default=0.2, help="confidence threshold (default 0.2)"
+    )
+    parser.add_argument(
+        "-g", "--max-draft", type=limits.MAX_DRAFT.read, default=4, help="most tokens proposed in a round (default 4)"
+    )
+    parser.add_argument(
+        "--samples", type=limits.SAMPLES.read, default=50_000, help="of each test of a distribution (default 50000)"
+    )
     parser.add_argument("--raw", action="store_true", help="continue the texts as they are, without the chat template")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the report, as the page Fidelity shows it")
+    parser.add_argument(
+        "--out", type=output_folder, metavar="DIR", help="write the report, as the page Fidelity shows it"
+    )
     parser.add_argument(
         "--costs",
-        type=Path,
+        type=input_file,
         metavar="FILE.parquet",
         help="take the times from this recording set of the same pair instead of measuring them",
     )
-    parser.add_argument("--pass-mode", default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})")
+    parser.add_argument(
+        "--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})"
+    )
     _add_sampling_options(parser, temperature=0.8, rule=False)
     _add_pair_options(parser)
     parser.set_defaults(command=fidelity)
@@ -687,16 +732,22 @@ def _add_distill(commands) -> None:
         description="Distil a small draft from a causal language model: the target writes texts, a few of its own "
         "layers learn to foretell them. The same command goes on after an interruption.",
     )
-    parser.add_argument("--target", default="builtin-target", help="hub id or folder with safetensors weights")
-    parser.add_argument("--out", required=True, type=Path, help="folder of the draft")
     parser.add_argument(
-        "--layers", help="target layers to start from, such as 0,1,16,17,18 (default: chosen by measurement)"
+        "--target", type=model_name, default="builtin-target", help="hub id or folder with safetensors weights"
     )
-    parser.add_argument("--head-size", type=int, default=12288, help="tokens the draft can produce (default 12288)")
-    parser.add_argument("--texts", type=int, default=4000, help="texts the target writes (default 4000)")
-    parser.add_argument("--steps", type=int, default=4000, help="training steps (default 4000)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", required=True, type=output_folder, help="folder of the draft")
+    parser.add_argument(
+        "--layers",
+        type=cli_names.layers,
+        help="target layers to start from, such as 0,1,16,17,18 (default: chosen by measurement)",
+    )
+    parser.add_argument(
+        "--head-size", type=limits.HEAD_SIZE.read, default=12288, help="tokens the draft can produce (default 12288)"
+    )
+    parser.add_argument("--texts", type=limits.TEXTS.read, default=4000, help="texts the target writes (default 4000)")
+    parser.add_argument("--steps", type=limits.STEPS.read, default=4000, help="training steps (default 4000)")
+    parser.add_argument("--seed", type=limits.SEED.read, default=0)
+    parser.add_argument("--device", type=cli_names.device, default="auto")
     parser.set_defaults(command=distill)
 
 
@@ -709,14 +760,10 @@ def distill(options: argparse.Namespace) -> None:
 
     with stage_progress() as report:
         target = find_model(options.target, report).path if options.target == BUILTIN_TARGET else options.target
-        try:
-            layers = [int(layer) for layer in options.layers.split(",")] if options.layers else None
-        except ValueError as error:
-            raise SpecVizError(f"--layers is {options.layers!r}; give numbers such as 0,1,2,3.") from error
         made = run_distillation(
             target,
             options.out,
-            layers=layers,
+            layers=options.layers,
             head_size=options.head_size,
             texts=options.texts,
             settings=TrainSettings(steps=options.steps, seed=options.seed),
@@ -741,68 +788,79 @@ def _add_bench(commands) -> None:
 
     def add(name: str, measurement: Callable[[argparse.Namespace], bool], tokens: int, help_text: str):
         kind = kinds.add_parser(name, help=help_text)
-        kind.add_argument("--prompts", type=Path, metavar="FILE", help="default: the set that comes with SpecViz")
-        kind.add_argument("--limit", type=int, metavar="N", help="use N prompts, spread evenly over the file")
-        kind.add_argument("-n", "--max-new-tokens", type=int, default=tokens, help=f"default {tokens}")
+        kind.add_argument("--prompts", type=input_file, metavar="FILE", help="default: the set that comes with SpecViz")
+        kind.add_argument(
+            "--limit", type=limits.PROMPTS.read, metavar="N", help="use N prompts, spread evenly over the file"
+        )
+        kind.add_argument(
+            "-n", "--max-new-tokens", type=limits.MAX_NEW_TOKENS.read, default=tokens, help=f"default {tokens}"
+        )
         _add_pair_options(kind)
         kind.set_defaults(command=lambda options: 0 if measurement(options) else 1)
         return kind
 
     rules = kinds.add_parser("rules", help="acceptance rules on small pairs of known distribution; no model runs")
-    rules.add_argument("--samples", type=int, default=50_000, help="a test (default 50000)")
+    rules.add_argument("--samples", type=limits.SAMPLES.read, default=50_000, help="a test (default 50000)")
     rules.set_defaults(command=lambda options: 0 if bench_rules(options) else 1)
 
     add("exact", bench_exact, 64, "outputs and logits across all settings, and against generate")
 
     draft = add("draft", bench_draft, 96, "agreement and acceptance of a distilled draft, by category")
     draft.add_argument(
-        "--keep-answers", type=Path, metavar="DIR", help="keep the target's answers there, and reuse them"
+        "--keep-answers", type=output_folder, metavar="DIR", help="keep the target's answers there, and reuse them"
     )
 
     engine = add("engine", bench_engine, 48, "speed beside transformers' generate and assisted generation")
-    engine.add_argument("-t", "--threshold", type=float, default=0.5)
-    engine.add_argument("-g", "--max-draft", type=int, default=5)
-    engine.add_argument("--repeats", type=int, default=3)
+    engine.add_argument("-t", "--threshold", type=limits.THRESHOLD.read, default=0.5)
+    engine.add_argument("-g", "--max-draft", type=limits.MAX_DRAFT.read, default=5)
+    engine.add_argument("--repeats", type=limits.REPEATS.read, default=3)
     engine.add_argument("--compile", action="store_true", help="measure compiled passes too")
 
     speedup = add("speedup", bench_speedup, 48, "the best fixed setting, really run, by category of prompt")
-    speedup.add_argument("--pass-mode", default=PASS_MODE)
+    speedup.add_argument("--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE)
     speedup.add_argument("--compile", action="store_true", help="compile the passes first")
     speedup.add_argument(
         "--longest-draft",
-        type=int,
+        type=limits.MAX_DRAFT.read,
         default=8,
         metavar="N",
         help="longest draft length to choose from; in pass mode invariant the width of all passes (default 8)",
     )
-    speedup.add_argument("--repeats", type=int, default=1)
+    speedup.add_argument("--repeats", type=limits.REPEATS.read, default=1)
 
     replay = add("replay", bench_replay, 48, "replay against the engine, cost of recording, speed of whole grids")
-    replay.add_argument("--pass-mode", default=PASS_MODE)
+    replay.add_argument("--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE)
     replay.add_argument("--exact", action="store_true", help="record exactly and ask for confidences equal to the bit")
     replay.add_argument(
-        "--cost-tokens", type=int, default=256, help="tokens of the recording that is timed (default 256)"
+        "--cost-tokens",
+        type=limits.TIMED_TOKENS.read,
+        default=256,
+        help="tokens of the recording that is timed (default 256)",
     )
     replay.add_argument(
         "--speed-only", action="store_true", help="only time grids on made-up recordings; no model runs"
     )
 
     policies = add("policies", bench_policies, 48, "stopping policies: engine, transformers, oracle, time of an arena")
-    policies.add_argument("--pass-mode", default=PASS_MODE)
+    policies.add_argument("--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE)
 
     sampling = add("sampling", bench_sampling, 24, "coupled replay, expectations of rejection, cost of a round")
     sampling.add_argument(
         "--parts", nargs="+", choices=("replay", "expectation", "rounds"), help="which parts to run (default: all)"
     )
-    sampling.add_argument("--runs", type=int, default=400, help="real runs at each of five settings (default 400)")
-    sampling.add_argument("--first-seed", type=int, default=0, metavar="SEED", help="of these runs (default 0)")
+    sampling.add_argument(
+        "--runs", type=limits.RUNS.read, default=400, help="real runs at each of five settings (default 400)"
+    )
+    sampling.add_argument(
+        "--first-seed", type=limits.SEED.read, default=0, metavar="SEED", help="of these runs (default 0)"
+    )
 
     predict = add("predict", bench_predict, 48, "predicted against measured speedups over 12 settings")
-    predict.add_argument("--pass-mode", default=PASS_MODE)
-    predict.add_argument("--repeats", type=int, default=1)
+    predict.add_argument("--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE)
+    predict.add_argument("--repeats", type=limits.REPEATS.read, default=1)
 
     precision = add("precision", bench_precision, 48, "outputs across all settings at each precision; LLM.int8's flips")
-    precision.add_argument("--precisions", help="default: bf16,nf4,fp4,int8+t0,int8")
+    precision.add_argument("--precisions", type=cli_names.precisions, help="default: bf16,nf4,fp4,int8+t0,int8")
 
 
 def _prompts(options: argparse.Namespace) -> list:
@@ -911,7 +969,7 @@ def bench_replay(options: argparse.Namespace) -> bool:
 def bench_precision(options: argparse.Namespace) -> bool:
     from specviz.bench import precision
 
-    precisions = options.precisions.split(",") if options.precisions else precision.PRECISIONS
+    precisions = options.precisions or precision.PRECISIONS
     return precision.run(
         _prompt_ids(options),
         _bench_pair(options),

@@ -10,6 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from specviz import cli_names, limits
+from specviz.cli_paths import input_file, model_name, output_file, recording_file
 from specviz.errors import SpecVizError
 from specviz.models.defaults import PASS_MODE
 
@@ -92,9 +94,12 @@ def print_advice(advice) -> None:
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recordings", type=Path, nargs="+", metavar="FILE.parquet", help="recording sets")
+    parser.add_argument("recordings", type=input_file, nargs="+", metavar="FILE.parquet", help="recording sets")
     parser.add_argument(
-        "--tokenizer", metavar="MODEL", help="hub id, folder or GGUF file whose tokenizer names the tokens"
+        "--tokenizer",
+        type=model_name,
+        metavar="MODEL",
+        help="hub id, folder or GGUF file whose tokenizer names the tokens",
     )
 
 
@@ -132,11 +137,15 @@ def _add_arena(commands) -> None:
         "what it learns, on one half of the prompts and is judged on the other, both ways round.",
     )
     _add_set(parser)
-    parser.add_argument("-g", "--max-draft", type=int, help="longest draft of every policy (default: all recorded)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
-    parser.add_argument("--curves", type=Path, metavar="FILE", help="write the speedup of every policy over its knob")
     parser.add_argument(
-        "--pairs", type=Path, metavar="FILE", help="write how sure the difference of any two policies is"
+        "-g", "--max-draft", type=limits.MAX_DRAFT.read, help="longest draft of every policy (default: all recorded)"
+    )
+    parser.add_argument("--csv", type=output_file, metavar="FILE", help="write the table")
+    parser.add_argument(
+        "--curves", type=output_file, metavar="FILE", help="write the speedup of every policy over its knob"
+    )
+    parser.add_argument(
+        "--pairs", type=output_file, metavar="FILE", help="write how sure the difference of any two policies is"
     )
     parser.set_defaults(command=run_arena)
 
@@ -201,7 +210,7 @@ def _add_calibration(commands) -> None:
         "by precision where there are several, by kind of position and by depth in the draft.",
     )
     _add_set(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    parser.add_argument("--csv", type=output_file, metavar="FILE", help="write the table")
     parser.set_defaults(command=run_calibration)
 
 
@@ -262,13 +271,25 @@ def _add_tune(commands, add_pair_options) -> None:
         description="Choose threshold and draft length together, cross-validated over prompts. Give a recording set, "
         "or a pair and prompts, which are then recorded first.",
     )
-    parser.add_argument("recordings", type=Path, nargs="*", metavar="FILE.parquet", help="recording sets")
-    parser.add_argument("--pair", metavar="NAME", help="a pair of the catalogue, instead of --target and --draft")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="record these (default: the set of SpecViz)")
-    parser.add_argument("--out", type=Path, metavar="FILE.parquet", help="record there (default: a name from the pair)")
-    parser.add_argument("-n", "--max-new-tokens", type=int, default=128, help="when recording (default 128)")
+    parser.add_argument("recordings", type=input_file, nargs="*", metavar="FILE.parquet", help="recording sets")
     parser.add_argument(
-        "--pass-mode", default=PASS_MODE, help=f"when recording: fast or invariant (default {PASS_MODE})"
+        "--pair",
+        type=cli_names.catalogue_pair,
+        metavar="NAME",
+        help="a pair of the catalogue, instead of --target and --draft",
+    )
+    parser.add_argument("--prompts", type=input_file, metavar="FILE", help="record these (default: the set of SpecViz)")
+    parser.add_argument(
+        "--out", type=recording_file, metavar="FILE.parquet", help="record there (default: a name from the pair)"
+    )
+    parser.add_argument(
+        "-n", "--max-new-tokens", type=limits.MAX_NEW_TOKENS.read, default=128, help="when recording (default 128)"
+    )
+    parser.add_argument(
+        "--pass-mode",
+        type=limits.PASS_MODE.read,
+        default=PASS_MODE,
+        help=f"when recording: fast or invariant (default {PASS_MODE})",
     )
     parser.add_argument(
         "--measure",
@@ -276,8 +297,8 @@ def _add_tune(commands, add_pair_options) -> None:
         help="run the best setting for real on up to 10 of the prompts, beside plain decoding, and compare it with the "
         "prediction; a recording set needs its pair named by --target and --draft",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report that works offline")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the choices as a table")
+    parser.add_argument("--html", type=output_file, metavar="FILE", help="write a report that works offline")
+    parser.add_argument("--csv", type=output_file, metavar="FILE", help="write the choices as a table")
     add_pair_options(parser)
     parser.set_defaults(command=run_tune)
 

@@ -107,7 +107,7 @@ def test_one_bad_prompt_is_reported_and_the_rest_recorded(pair, tmp_path, capsys
         (["run", "x", "-g", "0"], "draft length is 0"),
         (["run", "x", "-t", "1.5"], "between 0 and 1"),
         (["run", "x", "-t", "nan"], "between 0 and 1"),
-        (["run", "x", "-n", "0"], "at least 1"),
+        (["run", "x", "-n", "0"], "between 1 and 1,000,000"),
         (["run", "x", "--pass-mode", "quick"], "pass mode"),
         (["run", "x", "--temperature", "-1"], "temperature"),
         (["run", "x", "--rule", "luck"], "no acceptance rule"),

@@ -245,7 +245,7 @@ def test_a_precision_that_is_missing_is_named_before_anything_loads(pair, tmp_pa
 def test_a_length_below_one_is_named_before_anything_loads_or_is_written(pair, tmp_path, monkeypatch, asked):
     for name in ("load_pair", "probe"):
         monkeypatch.setattr(measuring, name, lambda *_: pytest.fail("loaded"))
-    with pytest.raises(SpecVizError, match="at least 1"):
+    with pytest.raises(SpecVizError, match="between 1 and"):
         run(pair, tmp_path / "parts", ["bf16:bf16"], **asked)
     assert not (tmp_path / "parts").exists()
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import torch
 
+from specviz import limits
 from specviz.engine.acceptance import GreedyRule, rule_at_work
 from specviz.engine.decoding import Limits, decode, never
 from specviz.engine.drafting import Drafter
@@ -19,14 +20,14 @@ from specviz.engine.runner import ModelRunner
 from specviz.engine.trace_recorder import TraceRecorder
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedPair
+from specviz.models.pair_check import check_draft_fits
 from specviz.replay.policies import ConfidenceThreshold, Policy
 from specviz.replay.rules import LOSSLESS, AcceptanceRule, Coupled, Greedy, recorded_drawing, stays_lossless
 from specviz.replay.sampling import Sampling
 from specviz.trace import PairInfo, Recording, RunInfo, Trace
 
-PASS_MODES = ("invariant", "fast")
+PASS_MODES = limits.PASS_MODE.names
 DEFAULT_MAX_DRAFT = 8
-SEEDS = 10**18  # seeds are 64-bit numbers, with room to count on from each
 DRAFT_WIDTH = 2  # a draft step takes in one token, or two after a fully accepted round
 
 
@@ -76,12 +77,9 @@ class Settings:
                 f"The rule greedy draws nothing, so a temperature of {self.sampling.temperature:g} does not fit it; "
                 "set the temperature to 0 or choose another rule, such as coupled."
             )
-        if abs(self.seed) >= SEEDS:
-            raise SpecVizError(f"The seed {self.seed} is too large; give one of at most 18 digits.")
-        if self.max_draft < 1:
-            raise SpecVizError(f"The draft length is {self.max_draft}; it must be at least 1.")
-        if self.max_new_tokens < 1:
-            raise SpecVizError(f"{self.max_new_tokens} new tokens were asked for; ask for at least 1.")
+        limits.SEED.check(self.seed)
+        limits.MAX_DRAFT.check(self.max_draft)
+        limits.MAX_NEW_TOKENS.check(self.max_new_tokens)
 
 
 class Engine:
@@ -104,8 +102,10 @@ class Engine:
         widest_draft: int = DEFAULT_MAX_DRAFT,
         compiled: bool = False,
     ):
-        if pass_mode not in PASS_MODES:
-            raise SpecVizError(f"There is no pass mode {pass_mode!r}; choose {' or '.join(PASS_MODES)}.")
+        limits.PASS_MODE.read(pass_mode)
+        limits.MAX_DRAFT.check(widest_draft)
+        if pass_mode == "invariant":
+            check_draft_fits(widest_draft, pair.max_context, pair.name)
         self.pair, self.pass_mode, self.widest_draft, self.compiled = (
             pair,
             pass_mode,

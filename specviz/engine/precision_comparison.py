@@ -21,36 +21,12 @@ from specviz.engine.record_many import Prompt, record_many
 from specviz.engine.recording import TargetOutput
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedModel, load_pair
-from specviz.models.precision import FLOAT_PRECISIONS, check_precision, natural_precision, read_precision
+from specviz.models.precision import FLOAT_PRECISIONS, Combination, check_precision, natural_precision
 from specviz.models.token_text import TokenText
 from specviz.trace import RecordingSet
 
 REFERENCE = "fp32"  # what quantisation error is measured against
 Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True)
-class Combination:
-    """Precisions of target and draft, each a text for `read_precision`."""
-
-    target: str
-    draft: str
-
-    @classmethod
-    def parse(cls, text: str) -> Combination:
-        """From `nf4:bf16`.
-
-        Raises:
-            SpecVizError: it is no two precisions.
-        """
-        target, colon, draft = text.strip().partition(":")
-        if not colon:
-            raise SpecVizError(f"The combination {text.strip()!r} is not TARGET:DRAFT, such as nf4:bf16.")
-        read_precision(target), read_precision(draft)
-        return cls(target, draft)
-
-    def __str__(self) -> str:
-        return f"{self.target}:{self.draft}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
-from specviz.errors import SpecVizError
+from specviz import limits
 from specviz.models.loading import LoadedModel, LoadedPair
 from specviz.models.precision import (
     check_precision,
@@ -32,14 +32,12 @@ _SHAPES = {
     "7b": ((3584, 18944, 28, 28, 4, 152064), (896, 4864, 24, 14, 2, 151936)),
     "tiny": ((64, 128, 2, 4, 2, 512), (64, 64, 1, 4, 2, 512)),
 }
-SIZES = tuple(_SHAPES)
 FORCED_RATES = (0.5, 0.7, 0.9)
 
 
 def random_pair(size: str, target_precision: str, draft_precision: str, device: str = "auto") -> LoadedPair:
     """A target and a draft of the shapes that `size` names, with small random weights, at these precisions."""
-    if size not in _SHAPES:
-        raise SpecVizError(f"There is no random pair of size {size!r}: choose {' or '.join(SIZES)}.")
+    limits.RANDOM_SIZE.read(size)
     device = resolve_device(device)
     loaded = []
     for role, shape, text in zip(("target", "draft"), _SHAPES[size], (target_precision, draft_precision), strict=True):

@@ -14,7 +14,7 @@ from specviz.errors import SpecVizError
 from specviz.models.draft_model import DraftConfig
 from specviz.models.gguf_conversion import convert_gguf, load_gguf_model
 from specviz.models.messages import first_line
-from specviz.models.pair_check import check_pair, check_shared_embedding
+from specviz.models.pair_check import check_draft_fits, check_pair, check_shared_embedding
 from specviz.models.precision import (
     FLOAT_PRECISIONS,
     QuantisationOptions,
@@ -120,8 +120,13 @@ def load_pair(
     target_options: QuantisationOptions | None = None,
     draft_options: QuantisationOptions | None = None,
     progress: Progress = no_progress,
+    max_draft: int = 1,
 ) -> LoadedPair:
-    """Load a target and a draft, each at its own precision, after checking that they fit (`check_pair`)."""
+    """Load a target and a draft, each at its own precision, after checking that they fit (`check_pair`).
+
+    max_draft: the longest draft length that will be asked for; one that the pair's context cannot hold is refused
+    before any weights are read.
+    """
     device = resolve_device(device)
     target_precision, target_spelt = read_precision(target_precision)
     draft_precision, draft_spelt = read_precision(draft_precision)
@@ -141,6 +146,8 @@ def load_pair(
         warnings = ()
     else:
         warnings = check_pair(target_found, draft_found)
+    contexts = (_max_context(found.config.get_text_config()) for found in (target_found, draft_found))
+    check_draft_fits(max_draft, min(contexts), f"{target_found.name} + {draft_found.name}")
     loaded_target = _load(target_found, target_precision, device, target_options, progress)
     loaded_draft = _load(draft_found, draft_precision, device, draft_options, progress, loaded_target)
     return LoadedPair(loaded_target, loaded_draft, warnings)

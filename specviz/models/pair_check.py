@@ -54,6 +54,19 @@ def check_pair(target: ModelSource, draft: ModelSource) -> tuple[str, ...]:
     return tuple(_differences(target, draft, only_target, target_tokens))
 
 
+def check_draft_fits(max_draft: int, max_context: int, name: str) -> None:
+    """Refuse a draft length that no text of this pair has room for.
+
+    Args:
+        max_context: tokens that the context of the pair called `name` holds.
+    """
+    if max_draft >= max_context:
+        raise SpecVizError(
+            f"The draft length is {max_draft:,}, but the context of {name} holds {max_context:,} tokens; "
+            f"give a draft length of at most {max_context - 1:,}."
+        )
+
+
 def check_shared_embedding(target: ModelSource, draft: ModelSource) -> None:
     """Check that a draft without embedding of its own was made for a target of this shape."""
     shapes = [(c.vocab_size, c.hidden_size) for c in (target.config.get_text_config(), draft.config)]

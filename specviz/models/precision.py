@@ -102,6 +102,30 @@ def spell_precision(precision: str, options: QuantisationOptions) -> str:
     return "+".join(flags)
 
 
+@dataclass(frozen=True)
+class Combination:
+    """Precisions of target and draft, each a text for `read_precision`."""
+
+    target: str
+    draft: str
+
+    @classmethod
+    def parse(cls, text: str) -> Combination:
+        """From `nf4:bf16`.
+
+        Raises:
+            SpecVizError: it is no two precisions.
+        """
+        target, colon, draft = text.strip().partition(":")
+        if not colon:
+            raise SpecVizError(f"The combination {text.strip()!r} is not TARGET:DRAFT, such as nf4:bf16.")
+        read_precision(target), read_precision(draft)
+        return cls(target, draft)
+
+    def __str__(self) -> str:
+        return f"{self.target}:{self.draft}"
+
+
 def rows_are_independent(text: str) -> bool:
     """Whether, at this precision, a row of a pass is the same whatever other rows the pass has.
 

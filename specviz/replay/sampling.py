@@ -1,11 +1,18 @@
 """How tokens are drawn: the settings that turn a model's logits into the distribution it samples from."""
 
-import math
 from dataclasses import asdict, dataclass
 
+from specviz import limits
 from specviz.errors import SpecVizError
 
 LOWEST_TEMPERATURE = 1e-6
+RANGES = {
+    "temperature": limits.TEMPERATURE,
+    "top_k": limits.TOP_K,
+    "top_p": limits.TOP_P,
+    "min_p": limits.MIN_P,
+    "repetition_penalty": limits.REPETITION_PENALTY,
+}
 
 
 @dataclass(frozen=True)
@@ -32,19 +39,10 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            object.__setattr__(self, name, float(getattr(self, name)))
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise SpecVizError(f"The temperature is {self.temperature}; it must be 0 or more.")
+        for name, allowed in RANGES.items():
+            object.__setattr__(self, name, allowed.check(getattr(self, name)))
         if 0 < self.temperature < LOWEST_TEMPERATURE:
-            raise SpecVizError(f"A temperature of {self.temperature} cannot be told from 0; give 0.")
-        if not 0 <= self.top_k < math.inf or self.top_k != int(self.top_k):
-            raise SpecVizError(f"top-k is {self.top_k}; give a whole number from 1, or 0 to keep all tokens.")
-        for name in ("top_p", "min_p"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SpecVizError(f"{name.replace('_', '-')} is {getattr(self, name)}; it must lie between 0 and 1.")
-        if not (self.repetition_penalty > 0 and math.isfinite(self.repetition_penalty)):
-            raise SpecVizError(f"The repetition penalty is {self.repetition_penalty}; it must be above 0 (1 is none).")
+            raise SpecVizError(f"A temperature of {self.temperature} has the same effect as 0; give 0.")
 
     @property
     def greedy(self) -> bool:

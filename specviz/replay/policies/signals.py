@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from specviz import limits
 from specviz.replay.policies.base import Policy, StepStats, check_between, check_on_fail, check_whole
 
 
@@ -40,7 +41,7 @@ class ConfidenceThreshold(Policy):
     name: ClassVar[str] = "threshold"
 
     def __post_init__(self) -> None:
-        self.threshold = check_between("threshold", self.threshold, 0, 1)
+        self.threshold = limits.THRESHOLD.check(self.threshold)
         check_on_fail(self.on_fail)
 
     def stops(self, stats: StepStats) -> bool:
