@@ -10,13 +10,14 @@ from itertools import combinations
 
 import numpy as np
 
-from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits, resample_weights, speedup_limits
+from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits
 from specviz.analysis.cost_model import CostModel, outside_words, recorded_pass_mode
+from specviz.analysis.curves import replicates_of
 from specviz.analysis.draft_calibration import halves
 from specviz.analysis.fitting import MakePolicy, Training, learned_policy
 from specviz.analysis.metrics import pooled
 from specviz.analysis.oracle import captured, optimal_oracles, stop_oracles
-from specviz.analysis.prediction import predict
+from specviz.analysis.prediction import Prediction, predict
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, FixedLength, PolicyReplayer, RoundCounts
 from specviz.replay.policies import (
@@ -203,23 +204,28 @@ def arena(
     pricing = {"cost": cost, "pass_mode": pass_mode}
     taught = [Training(everything.part(fold), flags=flags, **pricing) for fold in folds]
 
-    def priced(counts: RoundCounts) -> np.ndarray:
-        return predict(counts, prompt_tokens=everything.prompt_tokens, **pricing).seconds
+    def predicted(counts: RoundCounts) -> Prediction:
+        return predict(counts, prompt_tokens=everything.prompt_tokens, **pricing)
 
-    base = predict(everything.counts(FixedLength(1)), prompt_tokens=everything.prompt_tokens, **pricing)
-    plain, weights = base.plain_seconds, resample_weights(len(recordings), resamples)
+    def priced(counts: RoundCounts) -> np.ndarray:
+        return predicted(counts).seconds
+
+    base = predicted(everything.counts(FixedLength(1)))
+    plain, replicates = base.plain_seconds, replicates_of(recordings, cost, pass_mode, resamples)
     contestants = [one for one in CONTESTANTS if flags is not None or not one.needs_texts]
     total = len(contestants) + 2
 
     optimal = everything.counts(optimal_oracles(everything, cost, pass_mode))
-    best = priced(optimal)
+    best = predicted(optimal)
+    best_seconds = replicates.seconds(best.work[:, None])[:, 0]
 
     def entry(label, counts, seconds, knob="", values=(), chosen=(), chosen_speedup=None, curve=(), oracle=False):
-        low, high = speedup_limits(plain, seconds[:, None], weights, level)[:, 0]
+        taken = replicates.seconds(predicted(counts).work[:, None])[:, 0]
+        low, high = limits(replicates.plain / taken, level)
         value = float(plain.sum() / seconds.sum())
         with np.errstate(divide="ignore", invalid="ignore"):
-            gains = (weights @ (plain - seconds)) / (weights @ (plain - best))
-        share = Interval(captured(plain, seconds, best), *map(float, limits(gains, level)), level)
+            gains = (replicates.plain - taken) / (replicates.plain - best_seconds)
+        share = Interval(captured(plain, seconds, best.seconds), *map(float, limits(gains, level)), level)
         return Entry(
             label,
             knob,
@@ -272,7 +278,7 @@ def arena(
     progress(STOP_ORACLE, total - 2, total)
     stopping = everything.counts(stop_oracles(everything))
     entries.append(entry(STOP_ORACLE, stopping, priced(stopping), oracle=True))
-    entries.append(entry(OPTIMAL_ORACLE, optimal, best, oracle=True))
+    entries.append(entry(OPTIMAL_ORACLE, optimal, best.seconds, oracle=True))
     progress(OPTIMAL_ORACLE, total, total)
     entries.sort(key=lambda one: -one.speedup.value)
     tests = pairwise_tests({one.label: one.seconds for one in entries if not one.oracle})

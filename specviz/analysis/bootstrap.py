@@ -1,4 +1,5 @@
-"""Intervals by resampling prompts (Efron and Tibshirani 1993, percentile method), on per-recording sums.
+"""Intervals by resampling prompts (Efron and Tibshirani 1993, percentile method), on per-recording sums of seconds.
+Where a cost model prices the seconds, `specviz.analysis.replicates` resamples the times of the passes too.
 
 A speedup over several prompts is total plain time over total time. Resampling prompts only reweights the sums, so
 a resample is a row of weights and all of them together one product of matrices.
@@ -48,10 +49,11 @@ def speedup_limits(plain: np.ndarray, seconds: np.ndarray, weights: np.ndarray, 
         return np.full((2, seconds.shape[1]), np.nan)
     plain_sums = (weights @ plain)[:, None]
     return np.concatenate(
-        [limits(plain_sums / (weights @ seconds[:, cells]), level) for cells in _stretches(seconds.shape[1])], axis=1
+        [limits(plain_sums / (weights @ seconds[:, cells]), level) for cells in stretches(seconds.shape[1])], axis=1
     )
 
 
-def _stretches(number: int) -> Iterator[slice]:
+def stretches(number: int) -> Iterator[slice]:
+    """Slices of at most `CELLS_AT_ONCE` that cover 0 .. number."""
     for first in range(0, number, CELLS_AT_ONCE):
         yield slice(first, first + CELLS_AT_ONCE)

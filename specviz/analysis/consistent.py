@@ -77,10 +77,12 @@ def possible(times: PassTimes, repeats: int) -> PassTimes:
         return times
     nearest = np.empty_like(chain)
     np.put_along_axis(nearest, order, isotonic(sorted_chain.T, sorted_errors.T**-2.0).T, 0)
+    moved = ~np.isclose(nearest, chain, rtol=1e-12, atol=0)
+    passes = np.where(moved[1:], nearest[1:] - times.round_overhead.median, times.target_pass.median)
     return replace(
         times,
-        plain_step=times.plain_step.moved_to(nearest[0]),
-        target_pass=times.target_pass.moved_to(nearest[1:] - times.round_overhead.median),
+        plain_step=times.plain_step.moved_to(np.where(moved[0], nearest[0], chain[0])),
+        target_pass=times.target_pass.moved_to(passes),
     )
 
 

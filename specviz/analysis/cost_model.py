@@ -56,7 +56,8 @@ class Timing:
     def moved_to(self, medians: np.ndarray) -> "Timing":
         """The same relative spread around other medians; where the median is 0, so are the quartiles."""
         factor = np.divide(medians, self.median, out=np.zeros_like(self.median), where=self.median != 0)
-        return Timing(medians, self.lower * factor, self.upper * factor)
+        lower, upper = np.minimum(self.lower * factor, medians), np.maximum(self.upper * factor, medians)
+        return Timing(medians, lower, upper)
 
     def to_json(self) -> dict:
         return {name: getattr(self, name).tolist() for name in ("median", "lower", "upper")}
@@ -83,6 +84,12 @@ class PassTimes:
     plain_step: Timing
     round_overhead: Timing
     compiled: bool = False
+
+    @property
+    def medians(self) -> "Tables":
+        return Tables(
+            self.target_pass.median, self.draft_step.median, self.plain_step.median, self.round_overhead.median
+        )
 
     @property
     def longest_draft(self) -> int:
@@ -280,6 +287,16 @@ def _impossible(modes: Mapping[str, PassTimes]):
 
 
 @dataclass(frozen=True, eq=False)
+class Tables:
+    """Seconds by context length (C) of one cost model, or of many at once: then every array has a leading axis."""
+
+    target: np.ndarray  # (..., W, C)
+    draft: np.ndarray  # (..., 2, C)
+    plain: np.ndarray  # (..., C)
+    overhead: np.ndarray  # (...,)
+
+
+@dataclass(frozen=True, eq=False)
 class Rates:
     """Prices along R generations, each affine in the context length: intercept (s) and slope (s per token).
 
@@ -289,12 +306,18 @@ class Rates:
     contexts costs second order, since the line's errors average out along the generation.
     """
 
-    target: np.ndarray  # (R, n, 2), a target pass that verifies n proposed tokens, n = 0 .. longest
-    draft: np.ndarray  # (R, 2), a draft step over one token
-    second_token: np.ndarray  # (R,), what a draft step over two tokens costs more, at the generation's mean context
-    plain: np.ndarray  # (R, 2), a token of plain decoding
-    overhead: float  # a round
+    passes: np.ndarray  # (R, ..., W, 2), a target pass of each measured width
+    between: np.ndarray  # (n, W), the weights of the measured widths in a pass over n proposed tokens, n = 0 .. longest
+    draft: np.ndarray  # (R, ..., 2), a draft step over one token
+    second_token: np.ndarray  # (R, ...), what a draft step over two tokens costs more, at the mean context
+    plain: np.ndarray  # (R, ..., 2), a token of plain decoding
+    overhead: np.ndarray  # (...,), a round
     outside: np.ndarray  # (R,) bool: contexts beyond the measured ones, priced as the nearest measured one
+
+    @property
+    def target(self) -> np.ndarray:
+        """(R, ..., n, 2), a target pass that verifies n proposed tokens, n = 0 .. longest."""
+        return self.between @ self.passes
 
 
 def rates(
@@ -303,11 +326,18 @@ def rates(
     prompt_tokens: Sequence[int],
     output_tokens: Sequence[int],
     longest: int,
+    tables: Tables | None = None,
 ) -> Rates:
     """Prices along generations with these numbers of prompt and output tokens and proposals of up to `longest` tokens.
 
     A context beyond the measured ones is priced as the nearest measured context, and `Rates.outside` marks its
     recording: this is the one place that decides it, for every page, command and report (`outside_words` says it).
+
+    At every context of a generation a round is priced at no less than a plain step, as in the table: where the
+    least-squares line of their difference would fall below 0, it is made flatter around its middle.
+
+    Args:
+        tables: seconds to use instead of the cost model's medians.
 
     Raises:
         SpecVizError: a draft length was not measured.
@@ -318,25 +348,49 @@ def rates(
             f"This cost model was measured for draft lengths up to {times.longest_draft}, not {longest}; "
             "choose a shorter one or measure again."
         )
+    tables = tables or times.medians
     first = np.asarray(prompt_tokens, np.float64)
     last = first + np.asarray(output_tokens, np.float64)
     lines = _lines(np.asarray(cost.contexts, np.float64), first, last)
-    table = times.target_pass.median
-    if len(times.widths) == 1:
-        by_proposal = np.repeat(table, longest + 1, axis=0)
-    else:
-        wanted = np.arange(1, longest + 2)
-        by_proposal = np.stack([np.interp(wanted, times.widths, column) for column in table.T], axis=-1)
-    one, two = times.draft_step.median
-    surcharge = _apply(lines, two - one)
+    plain = _not_below_zero(_apply(lines, tables.plain), first, last)
+    draft = _not_below_zero(_apply(lines, tables.draft[..., 0, :]), first, last)
+    base = plain[..., None, :].copy()
+    base[..., 0] -= tables.overhead[..., None]
+    passes = base + _not_below_zero(_apply(lines, tables.target) - base, first, last)
+    surcharge = _at(_apply(lines, tables.draft[..., 1, :] - tables.draft[..., 0, :]), (first + last) / 2)
     return Rates(
-        target=_apply(lines, by_proposal),
-        draft=_apply(lines, one),
-        second_token=surcharge[..., 0] + surcharge[..., 1] * (first + last) / 2,
-        plain=_apply(lines, times.plain_step.median),
-        overhead=float(times.round_overhead.median),
+        passes=passes,
+        between=_between(times.widths, longest),
+        draft=draft,
+        # two tokens may have been timed as faster than one, but no step takes less than no time
+        second_token=np.maximum(surcharge, -np.minimum(_at(draft, first), _at(draft, last))),
+        plain=plain,
+        overhead=tables.overhead,
         outside=beyond_measured(cost, prompt_tokens, output_tokens),
     )
+
+
+def _between(widths: Sequence[int], longest: int) -> np.ndarray:
+    """(longest + 1, W): linear interpolation between the measured widths; with one width every pass has it."""
+    wanted = np.arange(1, longest + 2)
+    return np.stack([np.interp(wanted, widths, row) for row in np.eye(len(widths))], axis=-1)
+
+
+def _at(lines: np.ndarray, contexts: np.ndarray) -> np.ndarray:
+    """Values (R, ...) of lines (R, ..., 2) at contexts (R,)."""
+    return lines[..., 0] + lines[..., 1] * contexts.reshape(-1, *(1 for _ in lines.shape[2:]))
+
+
+def _not_below_zero(lines: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Lines (R, ..., 2) that are nowhere below 0 from `first` to `last` (R,), with the same middle."""
+    middle, half = (last + first) / 2, (last - first) / 2
+    level = np.maximum(_at(lines, middle), 0.0)
+    if (np.minimum(_at(lines, first), _at(lines, last)) >= 0).all():
+        return lines
+    middle, half = (values.reshape(-1, *(1 for _ in level.shape[1:])) for values in (middle, half))
+    steepest = level / np.maximum(half, 0.5)
+    slope = np.clip(lines[..., 1], -steepest, steepest)
+    return np.stack((level - slope * middle, slope), axis=-1)
 
 
 def recorded_pass_mode(recordings: Sequence[Recording]) -> str | None:

@@ -1,4 +1,4 @@
-"""Speedup against threshold and draft length over a set of recordings, with intervals over prompts.
+"""Speedup against threshold and draft length over a set of recordings, with intervals over prompts and pass times.
 
 All speedups are pooled: total plain time over total time, so that a prompt weighs what it takes.
 """
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, resample_weights, speedup_limits
+from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, stretches
 from specviz.analysis.cost_model import CostModel, recorded_pass_mode
 from specviz.analysis.metrics import pooled
-from specviz.analysis.prediction import predict
+from specviz.analysis.prediction import Prediction, predict
+from specviz.analysis.replicates import Replicates
 from specviz.errors import SpecVizError
 from specviz.replay import RoundCounts, breakpoints, replay_grid
 from specviz.trace import PairInfo, Recording
@@ -46,7 +47,7 @@ class SpeedupCurve:
     exact: bool
     thresholds: np.ndarray  # (T,), rising; the first is 0 if exact
     speedup: np.ndarray  # (T,)
-    low: np.ndarray  # (T,) limits of the interval over prompts; NaN for a single recording
+    low: np.ndarray  # (T,) limits of the interval over prompts and pass times; NaN for a single recording
     high: np.ndarray  # (T,)
     level: float  # of the interval
     counts: RoundCounts  # (T,), summed over recordings
@@ -83,13 +84,14 @@ class SpeedupGrid:
     thresholds: np.ndarray  # (T,)
     max_drafts: np.ndarray  # (D,)
     speedup: np.ndarray  # (T, D)
-    low: np.ndarray  # (T, D) limits of the interval over prompts; NaN for a single recording
+    low: np.ndarray  # (T, D) limits of the interval over prompts and pass times; NaN for a single recording
     high: np.ndarray  # (T, D)
     level: float
     counts: RoundCounts  # (T, D), summed over recordings
     plain_seconds: np.ndarray  # (R,)
     seconds: np.ndarray  # (R, T, D)
     outside: int  # recordings with contexts beyond the measured ones
+    work: np.ndarray  # (R, T, D, F), what prices multiply: see `prediction.amounts`
 
     @property
     def best(self) -> BestSetting:
@@ -127,29 +129,26 @@ def speedup_curve(
         SpecVizError: the recordings or the cost model do not cover these settings.
     """
     pass_mode = pass_mode or recorded_pass_mode(recordings)
-    pricing = {"pass_mode": pass_mode}
-    if thresholds is None:
-        exact_thresholds, counts, plain, seconds, beyond = _step_function(recordings, cost, max_draft, on_fail, pricing)
-    else:
-        exact_thresholds = np.unique(np.asarray(thresholds, np.float64))
-        counts, plain, seconds, beyond = _priced(recordings, cost, exact_thresholds, [max_draft], on_fail, pricing)
-        counts, seconds = pooled(counts).map(lambda values: values[:, 0]), seconds[..., 0]
-    low, high = speedup_limits(plain, seconds, resample_weights(len(plain), resamples), level)
+    if thresholds is not None:
+        thresholds = np.unique(np.asarray(thresholds, np.float64))
+    steps = _step_function(recordings, cost, max_draft, on_fail, pass_mode, thresholds)
+    replicates = replicates_of(recordings, cost, pass_mode, resamples)
+    low, high = steps.limits(replicates, level)
     return SpeedupCurve(
         pair=cost.pair,
         pass_mode=cost.mode_name(pass_mode),
         max_draft=max_draft,
         on_fail=on_fail,
         exact=thresholds is None,
-        thresholds=exact_thresholds,
-        speedup=plain.sum() / seconds.sum(axis=0),
+        thresholds=steps.thresholds,
+        speedup=steps.plain.sum() / steps.seconds.sum(axis=0),
         low=low,
         high=high,
         level=level,
-        counts=counts,
-        plain_seconds=plain,
-        seconds=seconds,
-        outside=int(beyond.sum()),
+        counts=steps.counts,
+        plain_seconds=steps.plain,
+        seconds=steps.seconds,
+        outside=steps.outside,
     )
 
 
@@ -178,10 +177,10 @@ def grid(
         longest = min([cost.mode(pass_mode).longest_draft, *(recording.max_draft for recording in recordings)])
         max_drafts = np.arange(1, longest + 1)
     max_drafts = np.unique(np.asarray(max_drafts, np.int64))
-    pricing = {"pass_mode": pass_mode}
-    counts, plain, seconds, beyond = _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing)
-    flat = seconds.reshape(len(plain), -1)
-    bounds = speedup_limits(plain, flat, resample_weights(len(plain), resamples), level)
+    counts, prediction = _priced(recordings, cost, thresholds, max_drafts, on_fail, pass_mode)
+    plain, seconds, work = prediction.plain_seconds[:, 0, 0], prediction.seconds, prediction.work
+    replicates = replicates_of(recordings, cost, pass_mode, resamples)
+    bounds = replicates.speedup_limits(work.reshape(len(plain), -1, work.shape[-1]), level)
     low, high = bounds.reshape(2, *seconds.shape[1:])
     return SpeedupGrid(
         pair=cost.pair,
@@ -196,8 +195,18 @@ def grid(
         counts=pooled(counts),
         plain_seconds=plain,
         seconds=seconds,
-        outside=int(beyond.sum()),
+        outside=int(prediction.outside[:, 0, 0].sum()),
+        work=work,
     )
+
+
+def replicates_of(
+    recordings: Sequence[Recording], cost: CostModel, pass_mode: str | None, resamples: int = RESAMPLES, **given
+) -> Replicates:
+    """Bootstrap replicates of these recordings under this cost model; `given` as for `Replicates`."""
+    prompts = [len(recording.prompt_ids) for recording in recordings]
+    outputs = [len(recording.output_ids) for recording in recordings]
+    return Replicates(cost, pass_mode, prompts, outputs, resamples=resamples, **given)
 
 
 def _interval(curve: SpeedupCurve | SpeedupGrid, place) -> Interval:
@@ -205,36 +214,60 @@ def _interval(curve: SpeedupCurve | SpeedupGrid, place) -> Interval:
     return Interval(value, low, high, curve.level)
 
 
-def _priced(recordings, cost, thresholds, max_drafts, on_fail, pricing):
-    """Counts (R, T, D), plain seconds (R,), seconds (R, T, D) and which recordings leave the measured contexts."""
+def _priced(recordings, cost, thresholds, max_drafts, on_fail, pass_mode) -> tuple[RoundCounts, Prediction]:
+    """Counts and their prices, both (R, T, D)."""
     counts = replay_grid(recordings, thresholds, max_drafts, on_fail).counts
     prompts = [len(recording.prompt_ids) for recording in recordings]
-    prediction = predict(counts, cost, prompt_tokens=prompts, **pricing)
-    return counts, prediction.plain_seconds[:, 0, 0], prediction.seconds, prediction.outside[:, 0, 0]
+    return counts, predict(counts, cost, pass_mode=pass_mode, prompt_tokens=prompts)
 
 
-def _step_function(recordings, cost, max_draft, on_fail, pricing):
-    """Thresholds (T,), summed counts (T,), plain seconds (R,), seconds (R, T) and the recordings beyond.
+@dataclass(frozen=True, eq=False)
+class _StepFunction:
+    """R recordings over T thresholds, each priced at thresholds of its own and constant between them."""
 
-    Each recording is replayed at its own breakpoints only; between them it is constant.
-    """
+    thresholds: np.ndarray  # (T,)
+    counts: RoundCounts  # (T,), summed over recordings
+    plain: np.ndarray  # (R,)
+    seconds: np.ndarray  # (R, T)
+    outside: int
+    own_work: list[np.ndarray]  # (T of this recording, F) each
+    holds: list[np.ndarray]  # (T,) each: which of a recording's own thresholds holds
+
+    def limits(self, replicates: Replicates, level: float) -> np.ndarray:
+        """(2, T): intervals; the work is spread over the thresholds of all recordings a part at a time."""
+        parts = [
+            replicates.speedup_limits(
+                np.stack([own[holds[cells]] for own, holds in zip(self.own_work, self.holds, strict=True)]), level
+            )
+            for cells in stretches(len(self.thresholds))
+        ]
+        return np.concatenate(parts, axis=1)
+
+
+def _step_function(recordings, cost, max_draft, on_fail, pass_mode, thresholds: np.ndarray | None) -> _StepFunction:
+    """At these thresholds, or at every one where anything changes: each recording is replayed at its own breakpoints
+    only, since between them it is constant."""
     if not recordings:
         raise SpecVizError("A curve needs at least one recording.")
     own = [
         np.concatenate(([0.0], breakpoints(recording, max_draft, on_fail).astype(np.float64)))
+        if thresholds is None
+        else thresholds
         for recording in recordings
     ]
     union = np.unique(np.concatenate(own))
-    total, plain, seconds, beyond = None, [], [], []
-    for recording, thresholds in zip(recordings, own, strict=True):
-        counts, *priced = _priced([recording], cost, thresholds, [max_draft], on_fail, pricing)
-        holds = np.searchsorted(thresholds, union, side="right") - 1
+    total, plain, seconds, work, holding, outside = None, [], [], [], [], 0
+    for recording, at in zip(recordings, own, strict=True):
+        counts, priced = _priced([recording], cost, at, [max_draft], on_fail, pass_mode)
+        holds = np.searchsorted(at, union, side="right") - 1
         spread = counts.map(lambda values, holds=holds: values[0, holds, 0].astype(np.int64))
         total = spread if total is None else _add(total, spread)
-        plain.append(priced[0][0])
-        seconds.append(priced[1][0, holds, 0])
-        beyond.append(priced[2][0])
-    return union, total, np.array(plain), np.array(seconds), np.array(beyond)
+        plain.append(priced.plain_seconds[0, 0, 0])
+        seconds.append(priced.seconds[0, holds, 0])
+        work.append(priced.work[0, :, 0])
+        holding.append(holds)
+        outside += int(priced.outside[0, 0, 0])
+    return _StepFunction(union, total, np.array(plain), np.array(seconds), outside, work, holding)
 
 
 def _add(first: RoundCounts, second: RoundCounts) -> RoundCounts:

@@ -38,7 +38,7 @@ def optimal_oracles(replayer: PolicyReplayer, cost: CostModel, pass_mode: str | 
             target=price.target[row],
             draft=price.draft[row],
             second_token=float(price.second_token[row]),
-            overhead=price.overhead,
+            overhead=float(price.overhead),
         )
         plans.append(OptimalOracle(plan))
     return plans

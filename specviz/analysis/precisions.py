@@ -16,7 +16,7 @@ import pandas as pd
 from specviz.analysis.bootstrap import LEVEL, Interval, limits, resample_weights
 from specviz.analysis.calibrated import cost_models
 from specviz.analysis.cost_model import CostModel
-from specviz.analysis.curves import SpeedupCurve, SpeedupGrid, grid, speedup_curve
+from specviz.analysis.curves import SpeedupCurve, SpeedupGrid, grid, replicates_of, speedup_curve
 from specviz.analysis.metrics import metrics
 from specviz.errors import SpecVizError
 from specviz.trace import Recording, RecordingSet
@@ -175,26 +175,32 @@ class PrecisionComparison:
         """Tokens per second of a combination over those of the full-precision baseline; seconds: (R, ...)."""
         return combination.tokens.sum() / seconds.sum(axis=0) / self.baseline.plain_rate
 
-    def interval_over_full(self, seconds: np.ndarray, combination: Combination, level: float = LEVEL) -> Interval:
-        """The same at one setting with its interval over prompts: both baseline and setting are resampled together.
-
-        Prompts that either of the two lacks are left out of the interval.
+    def interval_over_full(self, combination: Combination, row: int, column: int, level: float = LEVEL) -> Interval:
+        """The same at one cell of the combination's grid with its interval over prompts and pass times: both baseline
+        and setting are resampled together. Prompts that either of the two lacks are left out of the interval.
         """
-        value = float(self.over_full(seconds, combination))
+        value = float(self.over_full(combination.grid.seconds[:, row, column], combination))
         names = [[recording.prompt_id for recording in c.recordings.recordings] for c in (combination, self.baseline)]
         shared = [name for name in names[0] if name in names[1]]
         if len(shared) < 2:
             return Interval(value, np.nan, np.nan, level)
         own, full = ([column.index(name) for name in shared] for column in names)
         weights = resample_weights(len(shared))
-        rates = [
-            (weights @ c.tokens[rows]) / (weights @ times[rows])
-            for c, rows, times in (
-                (combination, own, seconds),
-                (self.baseline, full, self.baseline.grid.plain_seconds),
+        own_times, full_times = (  # each combination's times err in their own way, the same wherever they appear
+            replicates_of(
+                [c.recordings.recordings[row] for row in rows],
+                c.cost,
+                c.pass_mode,
+                weights=weights,
+                seed=self.combinations.index(c),
             )
-        ]
-        low, high = limits(rates[0] / rates[1], level)
+            for c, rows in ((combination, own), (self.baseline, full))
+        )
+        own_rate = (weights @ combination.tokens[own]) / own_times.seconds(
+            combination.grid.work[own, row, column][:, None]
+        )[:, 0]
+        full_rate = (weights @ self.baseline.tokens[full]) / full_times.plain
+        low, high = limits(own_rate / full_rate, level)
         return Interval(value, float(low), float(high), level)
 
 
@@ -254,7 +260,7 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
             for values, value in ((cells.thresholds, best.threshold), (cells.max_drafts, best.max_draft))
         )
         seconds = cells.seconds[:, row, column]
-        over_full = comparison.interval_over_full(seconds, combination)
+        over_full = comparison.interval_over_full(combination, row, column)
         found = metrics(cells.counts.map(lambda values, row=row, column=column: values[row, column]))
         partings = _partings(comparison, combination)
         positions = [parting.position for parting in partings if parting]

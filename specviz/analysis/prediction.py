@@ -24,6 +24,7 @@ class Prediction:
     plain_seconds: np.ndarray  # plain decoding of the same output
     tokens: np.ndarray  # emitted
     outside: np.ndarray  # bool: some contexts were beyond the measured ones, priced as the nearest measured one
+    work: np.ndarray  # (..., F), what prices multiply: see `amounts`
 
     @property
     def seconds(self) -> np.ndarray:
@@ -119,11 +120,35 @@ def measured_round_times(trace: Trace) -> RoundTimes:
     return RoundTimes(*times, origin="measured", pair=trace.run.pair)
 
 
+def amounts(counts: RoundCounts, price: Rates) -> np.ndarray:
+    """What prices multiply: (..., F) with the shape of the counts, in the order of `unit_prices`.
+
+    Draft steps, the sum of their contexts, draft steps over two tokens, rounds, then for each measured width of a
+    target pass the rounds, and the sum of their contexts.
+    """
+    used = price.between.shape[0]
+    passes, contexts = (each[..., :used] @ price.between for each in (counts.proposal_lengths, counts.verify_context))
+    single = (counts.draft_steps, counts.draft_context, counts.two_token_steps, counts.rounds)
+    return np.concatenate((np.stack(np.broadcast_arrays(*single), axis=-1), passes, contexts), axis=-1)
+
+
+def unit_prices(price: Rates) -> np.ndarray:
+    """(R, ..., F) seconds for each unit of `amounts`."""
+    overhead = np.broadcast_to(price.overhead, price.second_token.shape)
+    single = np.stack((price.draft[..., 0], price.draft[..., 1], price.second_token, overhead), axis=-1)
+    return np.concatenate((single, price.passes[..., 0], price.passes[..., 1]), axis=-1)
+
+
+def longest_proposal(counts: RoundCounts) -> int:
+    """The most tokens that any round proposed."""
+    used = counts.proposal_lengths.any(axis=tuple(range(counts.proposal_lengths.ndim - 1)))
+    return int(np.flatnonzero(used).max(initial=0))
+
+
 def _predict_counts(counts: RoundCounts, cost, pass_mode, prompt_tokens) -> Prediction:
     shape = np.shape(counts.rounds)
     others = tuple(range(1, len(shape)))
-    used = counts.proposal_lengths.any(axis=tuple(range(len(shape))))
-    longest = int(np.flatnonzero(used).max(initial=0))
+    longest = longest_proposal(counts)
     emitted = counts.emitted.max(axis=others, initial=0)  # the output does not depend on the cell
     price: Rates = rates(cost, pass_mode, prompt_tokens, emitted, longest)
 
@@ -131,22 +156,26 @@ def _predict_counts(counts: RoundCounts, cost, pass_mode, prompt_tokens) -> Pred
         """Give (R, ...) one axis per further axis of the counts."""
         return values.reshape(values.shape[0], *(1 for _ in others), *values.shape[1:])
 
-    draft = _line(per_recording(price.draft), counts.draft_steps, counts.draft_context)
-    draft = draft + per_recording(price.second_token) * counts.two_token_steps
-    lengths, contexts = counts.proposal_lengths[..., : longest + 1], counts.verify_context[..., : longest + 1]
-    verify = _line(per_recording(price.target), lengths, contexts).sum(axis=-1)
+    work = amounts(counts, price)
+    units = per_recording(unit_prices(price))
+
+    def seconds(part: slice) -> np.ndarray:
+        return np.einsum("...f,...f->...", work[..., part], units[..., part])
+
+    draft = seconds(slice(0, 3))
     prompts = per_recording(np.asarray(prompt_tokens, np.int64))
     tokens = counts.emitted.astype(np.int64)
     plain = _line(per_recording(price.plain), tokens, tokens * prompts + tokens * (tokens - 1) // 2)
     wasted_steps = counts.draft_steps - counts.accepted
     return Prediction(
         draft_seconds=draft,
-        verify_seconds=verify,
-        overhead_seconds=price.overhead * counts.rounds,
+        verify_seconds=seconds(slice(4, None)),
+        overhead_seconds=seconds(slice(3, 4)),
         wasted_seconds=draft * np.nan_to_num(ratio(wasted_steps, counts.draft_steps)),
         plain_seconds=plain,
         tokens=tokens,
         outside=np.broadcast_to(per_recording(price.outside), shape),
+        work=work,
     )
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits, resample_weights, speedup_limits
+from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits
 from specviz.analysis.cost_model import CostModel, recorded_pass_mode
-from specviz.analysis.curves import SpeedupGrid, grid
+from specviz.analysis.curves import SpeedupGrid, grid, replicates_of
+from specviz.analysis.replicates import Replicates
 from specviz.trace import PairInfo, Recording
 
 FOLDS = 5
@@ -37,6 +38,7 @@ class Choice:
     near_cells: int  # cells of the whole grid within FLAT of the best
     fold_choices: tuple[tuple[float, int], ...]
     held_out_seconds: np.ndarray  # (R,)
+    held_out_work: np.ndarray  # (R, F), what prices multiply: see `prediction.amounts`
     cells: SpeedupGrid
 
     @property
@@ -94,14 +96,12 @@ def tune(
     pass_mode = pass_mode or recorded_pass_mode(recordings)
     pricing = {"pass_mode": pass_mode, "level": level, "resamples": resamples}
     grids = {on_fail: grid(recordings, cost, on_fail=on_fail, **pricing) for on_fail in ("drop", "keep")}
-    weights = resample_weights(len(recordings), resamples)
+    replicates = replicates_of(recordings, cost, pass_mode, resamples)
     parts = fold_of_each(recordings, folds)
-    drop, keep = (_choose(name, grids[name], grids[name].seconds, parts, weights, level) for name in ("drop", "keep"))
-    fixed = _choose("fixed", grids["drop"], grids["drop"].seconds[:, :1], parts, weights, level)
+    drop, keep = (_choose(name, grids[name], grids[name].seconds, parts, replicates) for name in ("drop", "keep"))
+    fixed = _choose("fixed", grids["drop"], grids["drop"].seconds[:, :1], parts, replicates)
     best = max((drop, keep, fixed), key=lambda choice: choice.held_out.value)
-    plain = grids["drop"].plain_seconds
-    rival = fixed.held_out_seconds if best is not fixed else plain
-    gain = _difference(plain, best.held_out_seconds, rival, weights, level)
+    gain = _difference(grids["drop"].plain_seconds, best, fixed if best is not fixed else None, replicates, level)
     return Tuning(
         pair=cost.pair,
         pass_mode=cost.mode_name(pass_mode),
@@ -123,20 +123,22 @@ def fold_of_each(recordings: Sequence[Recording], folds: int) -> np.ndarray:
     return parts
 
 
-def _choose(name, cells: SpeedupGrid, seconds: np.ndarray, parts, weights, level) -> Choice:
-    """Tune over `seconds` (R, T, D), a part of the grid's."""
+def _choose(name, cells: SpeedupGrid, seconds: np.ndarray, parts, replicates: Replicates) -> Choice:
+    """Tune over `seconds` (R, T, D), a part of the grid's from the first threshold on."""
     plain, flat_seconds = cells.plain_seconds, seconds.reshape(len(seconds), -1)
+    work = cells.work[:, : seconds.shape[1]].reshape(*flat_seconds.shape, -1)
 
     def setting(cell: int) -> tuple[float, int]:
         row, column = np.unravel_index(cell, seconds.shape[1:])
         return float(cells.thresholds[row]), int(cells.max_drafts[column])
 
     held_out, hindsight, fold_choices = np.empty(len(plain)), 0.0, []
+    held_out_work = np.empty((len(plain), work.shape[-1]))
     for fold in np.unique(parts):
         judged = parts == fold
         chooses = ~judged if len(plain) > 1 else judged
         cell = int(flat_seconds[chooses].sum(axis=0).argmin())
-        held_out[judged] = flat_seconds[judged, cell]
+        held_out[judged], held_out_work[judged] = flat_seconds[judged, cell], work[judged, cell]
         hindsight += flat_seconds[judged].sum(axis=0).min()
         fold_choices.append(setting(cell))
     totals = flat_seconds.sum(axis=0)
@@ -145,21 +147,22 @@ def _choose(name, cells: SpeedupGrid, seconds: np.ndarray, parts, weights, level
     row, column = np.unravel_index(cell, seconds.shape[1:])
     within = seconds.sum(axis=0)[:, column] <= totals[cell] / (1 - FLAT)
 
-    def interval(times):
-        low, high = speedup_limits(plain, times[:, None], weights, level)[:, 0]
-        return Interval(float(plain.sum() / times.sum()), float(low), float(high), level)
+    def interval(times, own_work):
+        low, high = replicates.speedup_limits(own_work[:, None], cells.level)[:, 0]
+        return Interval(float(plain.sum() / times.sum()), float(low), float(high), cells.level)
 
     return Choice(
         name,
         threshold,
         max_draft,
-        interval(flat_seconds[:, cell]),
-        interval(held_out),
+        interval(flat_seconds[:, cell], work[:, cell]),
+        interval(held_out, held_out_work),
         float(held_out.sum() / hindsight - 1),
         _around(cells.thresholds[: len(within)], within, int(row)),
         int((totals <= totals[cell] / (1 - FLAT)).sum()),
         tuple(fold_choices),
         held_out,
+        held_out_work,
         cells,
     )
 
@@ -174,14 +177,17 @@ def _around(thresholds: np.ndarray, within: np.ndarray, row: int) -> tuple[float
     return float(thresholds[low]), float(thresholds[high])
 
 
-def _difference(plain, seconds, rival, weights, level) -> Interval:
-    """Speedup minus the rival's, paired over prompts."""
-    value = float(plain.sum() / seconds.sum() - plain.sum() / rival.sum())
-    if len(plain) < 2:
+def _difference(plain: np.ndarray, best: Choice, rival: Choice | None, replicates: Replicates, level) -> Interval:
+    """Held-out speedup minus the rival's, paired over prompts and pass times; None is plain decoding."""
+    value = float(plain.sum() / best.held_out_seconds.sum())
+    value -= float(plain.sum() / rival.held_out_seconds.sum()) if rival else 1.0
+    if replicates.alone:
         return Interval(value, math.nan, math.nan, level)
-    with np.errstate(divide="ignore"):
-        samples = (weights @ plain) / (weights @ seconds) - (weights @ plain) / (weights @ rival)
-    low, high = limits(samples, level)
+
+    def speedups(choice: Choice) -> np.ndarray:
+        return replicates.plain / replicates.seconds(choice.held_out_work[:, None])[:, 0]
+
+    low, high = limits(speedups(best) - (speedups(rival) if rival else 1.0), level)
     return Interval(value, float(low), float(high), level)
 
 
