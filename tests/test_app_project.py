@@ -14,7 +14,7 @@ from specviz.errors import SpecVizError
 from specviz.models.catalogue import PAIRS
 from specviz.trace import RecordingSet, kept, read_recordings, write_recordings
 from specviz.ui import library, pairs
-from specviz.ui.requests import PairChoice
+from specviz.ui.requests import CostRequest, PairChoice
 from specviz.ui.workshop import Workshop
 
 ROOT = Path(__file__).parent.parent
@@ -200,6 +200,26 @@ def test_a_set_without_times_is_offered_and_says_what_is_missing(page):
     assert not app.exception and not app.error
     assert app.selectbox(key=CHOSEN[page]).value == f"kept:{entry.name}"
     assert "has no speedups" in said(app)
+
+
+def test_the_times_of_a_kept_set_are_measured_later_and_stay_with_it(monkeypatch, shop):
+    sources = {"target": CHOICE.target, "draft": CHOICE.draft, "target_precision": "fp32", "draft_precision": "auto"}
+    entry = keep(2, priced=False, sources=sources)
+    other = keep(2, "Other", priced=False, sources=sources | {"target": "/models/another"})
+    app = open_page("tuning", set=entry.name)
+    app.button(key="missing-measure-costs").click().run()
+    wait_for(app, lambda app: any("Recommendation" in one.value for one in app.markdown))
+    assert not app.error
+    after = kept.kept_sets()
+    assert after[entry.name].contents.priced and after[entry.name].title == "Tides"
+    assert after[entry.name].sources == sources
+    assert not after[other.name].contents.priced
+    # Measured again, the new times are those of the next session too.
+    newer = replace(sample_cost(), measured_at="2100-01-01T00:00:00+00:00")
+    monkeypatch.setattr(FakePair, "measure_costs", lambda self, *given: newer)
+    job = shop.submit(CostRequest(CHOICE, "invariant", (10, 60), 8))
+    wait_for(app, lambda app: job.over)
+    assert kept.read_kept(entry.name).cost_model["measured_at"] == newer.measured_at
 
 
 def test_thresholds_can_record_when_nothing_can_be_shown(tmp_path):

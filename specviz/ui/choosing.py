@@ -7,6 +7,7 @@ import streamlit as st
 
 from specviz.errors import SpecVizError
 from specviz.ui import query
+from specviz.ui.costs import measure_missing
 from specviz.ui.library import WHOLE_GALLERY, KeptShownSet, ShownSet, sets_on_offer
 from specviz.ui.messages import problem
 from specviz.ui.shown import Shown
@@ -97,12 +98,17 @@ def first_set(offered: dict[str, Offered], fewest: int = 1, priced: bool = True,
 
 
 def _can_be_shown(name: str, chosen: Offered, fewest: int, priced: bool) -> bool:
+    """Whether the page can show this set; says what is missing if not."""
+    try:
+        members = chosen.members
+    except SpecVizError as error:
+        problem("This recording set cannot be opened.", error)
+        return False
     if priced and not chosen.priced:
-        st.info(
-            "The times of this pair's passes were not measured, so this set has no speedups. "
-            "Record it again and let the measurement finish; without times it can be seen on:"
-        )
+        st.info("The times of this pair's passes were not measured, so this set has no speedups. It can be seen on:")
         links_to(name, ("Explore", "Calibration", "Context", "Data"))
+        if isinstance(chosen, KeptShownSet) and chosen.entry.sources:
+            measure_missing(members, "missing")
         return False
     if chosen.prompts < fewest:
         st.info(
@@ -111,8 +117,4 @@ def _can_be_shown(name: str, chosen: Offered, fewest: int, priced: bool) -> bool
         )
         links_to(name, ("Explore", "Thresholds", "Race"))
         return False
-    try:
-        return bool(chosen.members)
-    except SpecVizError as error:
-        problem("This recording set cannot be opened.", error)
-        return False
+    return True

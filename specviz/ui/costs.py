@@ -1,5 +1,6 @@
 """The pass times behind every price: when and where they were measured, and the button that measures them again."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -40,6 +41,29 @@ def cost_caption(cost: CostModel | None, pair: PairChoice | None, key: str) -> N
     help_text = "Loads the pair and times its passes on this machine, for about a minute. The new times replace these."
     if right.button("Measure again", key=f"{key}-measure-costs", help=help_text, width="stretch"):
         request = CostRequest(pair, mode, (cost.contexts[0], cost.contexts[-1]), cost.modes[mode].longest_draft)
+        st.session_state.setdefault(JOBS, {})[pair, mode] = workshop().submit(request).id
+        st.rerun()
+
+
+def measure_missing(members: Sequence[Shown], key: str) -> None:
+    """Offer to measure the times of a set that was recorded here without them; the set is then kept with them.
+
+    Args:
+        key: of the button, unique on the page.
+    """
+    pair, recordings = members[0].pair, [shown.recording for shown in members]
+    mode = recordings[0].settings.get("pass_mode")
+    job = workshop().job(st.session_state.get(JOBS, {}).get((pair, mode)))
+    if job is not None and not job.over:
+        watch(job.id, f"{key}-cost")
+        return
+    if job is not None:
+        outcome(job)
+    help_text = "Loads the pair and times its passes on this machine, for about a minute."
+    if st.button("Measure the times now", key=f"{key}-measure-costs", help=help_text):
+        shortest = min(len(one.prompt_ids) for one in recordings)
+        longest = max(len(one.prompt_ids) + len(one.output_ids) for one in recordings)
+        request = CostRequest(pair, mode, (shortest, longest), recordings[0].max_draft)
         st.session_state.setdefault(JOBS, {})[pair, mode] = workshop().submit(request).id
         st.rerun()
 

@@ -209,6 +209,7 @@ class Workshop:
                 job.fidelity = pair.fidelity(request, cost, lambda: job.stop_asked, job.report)
             case CostRequest():
                 job.cost = self._measured_costs(job, pair)
+                _price_kept_sets(request.pair, job.cost)
         job.state = STOPPED if job.stop_asked else FINISHED
 
     def _record(self, job: Job, pair: RunningPair) -> None:
@@ -272,6 +273,21 @@ class Workshop:
             self._pairs[choice] = self._load(choice, job.report)
         self._pairs.move_to_end(choice)
         return self._pairs[choice]
+
+
+def _price_kept_sets(pair: PairChoice, cost: CostModel) -> None:
+    """Price everything that the project folder keeps of this pair with its new costs, so that no later session finds
+    the old ones."""
+    for name, entry in kept.kept_sets().items():
+        if not entry.sources or (entry.sources.get("target"), entry.sources.get("draft")) != (pair.target, pair.draft):
+            continue
+        try:
+            recorded = kept.read_kept(name)
+            if recorded.settings.get("pass_mode") in cost.modes:
+                priced = recorded.with_cost_model(cost.to_json())
+                kept.keep(priced, name, title=entry.title, origin=entry.origin, sources=entry.sources)
+        except SpecVizError:
+            continue  # damaged, deleted meanwhile, or of other precisions: what is there stays
 
 
 def _sentence(error: Exception) -> str:
