@@ -71,6 +71,13 @@ _MAY_BE_ABSENT = {
 SPECIAL: dict[str, dict[str, Any]] = {
     "axk2": dict(num_key_value_heads=4),
     "bamba": dict(attn_layer_indices=[1, 3], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=16),
+    "cohere_compass_text": dict(
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        rope_parameters={
+            "sliding_attention": dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 2, 2]),
+            "full_attention": None,
+        },
+    ),
     "deepseek_v32": dict(num_key_value_heads=4),
     "glm_moe_dsa": dict(num_key_value_heads=4),
     "dbrx": dict(
@@ -85,7 +92,16 @@ SPECIAL: dict[str, dict[str, Any]] = {
         n_recurrent_layers=2,
         n_output_layers=1,
     ),
-    "dots3_note_text": dict(num_key_value_heads=4),
+    "dots3_note_text": dict(
+        num_key_value_heads=4,
+        swa_num_attention_heads=4,
+        swa_num_key_value_heads=4,
+        swa_q_lora_rank=16,
+        swa_kv_lora_rank=16,
+        swa_head_dim=16,
+        swa_qk_nope_head_dim=8,
+        swa_v_head_dim=16,
+    ),
     "gemma3n_text": dict(num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2),
     "gemma4_text": dict(num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2),
     "granitemoehybrid": dict(
@@ -98,6 +114,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "lfm2_moe": dict(layer_types=["conv", "full_attention"] * 2),
     "mamba2": dict(num_heads=4, head_dim=16, n_groups=2, state_size=16),
     "nemotron_h": dict(mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=16),
+    "qwen4_exp_text": dict(
+        indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=64, indexer_compress_ratio=4
+    ),
     "reformer": dict(
         axial_pos_shape=[16, 16],
         axial_pos_embds_dim=[16, 16],
@@ -111,6 +130,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "zamba": dict(
         attention_hidden_size=64, attention_head_dim=16, layers_block_type=["linear_attention", "hybrid"] * 2
     ),
+    "zamba2": dict(
+        attention_hidden_size=64, attention_head_dim=16, layers_block_type=["linear_attention", "hybrid"] * 2
+    ),
     "zaya": dict(num_experts_per_tok=1),
 }
 
@@ -119,7 +141,7 @@ def tiny_config(config_class: type[PreTrainedConfig], **changes: Any) -> PreTrai
     """The smallest useful configuration of a family, with `changes` on top."""
     default = config_class()
     text = default.get_text_config(decoder=True)
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING[config_class]
+    model_class = model_class_of(config_class)
     # of what sees or hears too only the text part is ever loaded
     known = type(text) in MODEL_FOR_CAUSAL_LM_MAPPING or model_class.config_class is type(text)
     if type(text) is not config_class and known:
@@ -149,17 +171,17 @@ def _shrunk(entries: list) -> list:
     return [kinds[number % len(kinds)] for number in range(LAYERS)]
 
 
-def model_class_of(config: PreTrainedConfig) -> type[PreTrainedModel]:
+def model_class_of(config_class: type[PreTrainedConfig]) -> type[PreTrainedModel]:
     """The causal language model of a family, also where the configuration is only its text part."""
-    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    return next(made for made in MODEL_FOR_CAUSAL_LM_MAPPING.values() if made.config_class is type(config))
+    if config_class in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return MODEL_FOR_CAUSAL_LM_MAPPING[config_class]
+    return next(made for made in MODEL_FOR_CAUSAL_LM_MAPPING.values() if made.config_class is config_class)
 
 
 def tiny_target(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
     """A random fp32 model whose text varies and whose largest logits are apart."""
     torch.manual_seed(seed)
-    model = model_class_of(config)(config).float().eval().requires_grad_(False)
+    model = model_class_of(type(config))(config).float().eval().requires_grad_(False)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     with torch.no_grad():
         for name, weight in model.named_parameters():

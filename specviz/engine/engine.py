@@ -146,6 +146,16 @@ class Engine:
         return self._draft
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about models of this pair whose passes cost more than passes over a key-value cache."""
+        runners = ((self.pair.target, self._target), (self.pair.draft, self._draft))
+        return tuple(
+            f"{loaded.name} is a {loaded.family} model: {runner.uncompiled_pass.cost}."
+            for loaded, runner in runners
+            if runner.uncompiled_pass.cost
+        )
+
+    @property
     def max_context(self) -> int:
         return min(self._target.max_context, self._draft.max_context)
 

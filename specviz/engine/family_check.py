@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from specviz.engine.grouped_attention import use_grouped_attention
+from specviz.engine.grouped_attention import stop_grouped_attention, use_grouped_attention
 from specviz.engine.heads import OutputHead, OwnLogits
 from specviz.engine.local_attention import use_masks_of_passes
 from specviz.engine.packed_linear import PackedLinear, pack_linear_layers
@@ -44,6 +44,7 @@ COARSE_TOLERANCE, COARSE_LARGEST = 0.15, 0.7
 # Read from the configuration by every pass, in transformers' masks; others are built into the layers.
 _SHORTENED = ("sliding_window", "sliding_window_size", "attention_chunk_size")
 _BUILT_IN = ("window_size", "local_attention", "attention_window_size", "local_attention_window_len")
+_CHUNKS = ("local_attn_chunk_length", "lsh_attn_chunk_length")  # a token may look one chunk back
 
 
 def make_runner(loaded: LoadedModel, *, width: int | None, compiled: bool = False) -> ModelRunner:
@@ -84,7 +85,7 @@ def _make_runner(loaded: LoadedModel, width: int | None, compiled: bool) -> Mode
         probe = _Probe.of(loaded, prompt_tokens, max_context)
         head, result = _find_head(model, probe)
         use_masks_of_passes(model.base_model)
-        use_grouped_attention(model.base_model)
+        grouped = use_grouped_attention(model.base_model)
         if not compiled:  # inductor packs frozen weights itself
             pack_linear_layers(model.base_model)
         # plain decoding grows its memory in both pass modes
@@ -95,6 +96,10 @@ def _make_runner(loaded: LoadedModel, width: int | None, compiled: bool) -> Mode
         trees = False
         for kind, rows in kinds.items():
             runner, cause = _first_exact(model, head, probe, kind, rows, result, max_context)
+            if runner is None and grouped:
+                stop_grouped_attention(model.base_model)
+                grouped = False
+                runner, cause = _first_exact(model, head, probe, kind, rows, result, max_context)
             if runner is None:
                 raise SpecVizError(_refusal(loaded, kind, cause))
             passes[kind] = runner.uncompiled_pass
@@ -143,7 +148,6 @@ class _Probe:
     prompt_tokens: int
     logits: torch.Tensor
     coarse: bool
-    is_reduced: bool
 
     @classmethod
     def of(cls, loaded: LoadedModel, prompt_tokens: int, max_context: int) -> _Probe:
@@ -156,7 +160,11 @@ class _Probe:
         drawn = torch.randint(len(ids), (length + WIDEST_PASS,), generator=generator).tolist()
         tokens, wrong = [ids[i] for i in drawn[:length]], [ids[i] for i in drawn[length:]]
         text = torch.tensor([tokens], device=model.device)
+        generated = None
         try:
+            if not isinstance(model, DraftModel) and length > 1:
+                tokens[-1], generated = _generated(model, text[:, :-1])
+                text[0, -1] = tokens[-1]
             logits = model(input_ids=text, **_without_cache(model)).logits[0].float()
         except (torch.OutOfMemoryError, MemoryError):
             raise
@@ -171,16 +179,15 @@ class _Probe:
                 f"({tuple(logits.shape)} for {length} tokens); choose a model of another family."
             )
         coarse = loaded.precision != "fp32"
-        probe = cls(tokens, wrong, length - WIDEST_PASS - 2, logits, coarse, isinstance(model, DraftModel))
-        if probe.is_reduced:
+        probe = cls(tokens, wrong, length - WIDEST_PASS - 2, logits, coarse)
+        if generated is None:
             return probe
-        generated = _generated(model, text)
-        if not probe.same(generated, logits[-1:]):
+        if not probe.same(generated, logits[-2:]):
             # some families place tokens by themselves from another number on than generate does
             with suppress(TypeError):
                 places = torch.arange(length, device=model.device)[None]
                 probe.logits = model(input_ids=text, position_ids=places, **_without_cache(model)).logits[0].float()
-        if not probe.same(generated, probe.logits[-1:]):
+        if not probe.same(generated, probe.logits[-2:]):
             raise SpecVizError(
                 f"{loaded.name}, a {loaded.family} model, is called by generate in a way of its own, which this engine "
                 "does not know; choose a model of another family."
@@ -260,23 +267,27 @@ def _difference(found: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     return gap / own.std(-1).clamp(min=1e-9)
 
 
-def _generated(model: PreTrainedModel, text: torch.Tensor) -> torch.Tensor:
-    """The logits (1, V) from which `generate` takes the next token."""
-    settings = GenerationConfig(
-        max_new_tokens=1,
-        do_sample=False,
-        use_cache=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        pad_token_id=0,
-    )
+def _generated(model: PreTrainedModel, text: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """The token with which `generate` continues a text (1, T), and its logits (2, V) for that token and the next."""
+    options = {
+        "max_new_tokens": 2,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+        "pad_token_id": 0,
+    }
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
         with quiet_loading():
-            output = model.generate(text, attention_mask=torch.ones_like(text), generation_config=settings)
+            try:
+                output = model.generate(text, attention_mask=torch.ones_like(text), **options)
+            except (torch.OutOfMemoryError, MemoryError):
+                raise
+            except Exception:  # in some families generate's own cache has another number of layers than the model
+                output = model.generate(text, attention_mask=torch.ones_like(text), use_cache=False, **options)
     finally:
         model.generation_config = own
-    return output.logits[0].float()
+    return int(output.sequences[0, text.shape[1]]), torch.cat(output.logits).float()
 
 
 def _without_cache(module: nn.Module) -> dict:
@@ -311,6 +322,8 @@ def _candidates(model: PreTrainedModel, kind: str, result: str, max_context: int
     if kind == "growing":  # such a memory has no fixed length
         for given in arguments:
             yield RecurrentPass, (model, given, result)
+        for given in arguments:
+            yield RecurrentPass, (model, given, result, True)
     for given in arguments[:2]:
         yield WholeTextPass, (model, given, result, max_context)
 
@@ -338,7 +351,7 @@ def _first_exact(
         if not cause:
             return runner, ""
         causes.append(cause)
-    return None, causes[0]
+    return None, next((cause for cause in causes if " differ from " in cause), causes[0])
 
 
 def _cause(error: Exception) -> str:
@@ -364,8 +377,8 @@ def _short_windows(config: PretrainedConfig) -> Iterator[None]:
 
 def _text_length(model: PreTrainedModel, config: PretrainedConfig, max_context: int) -> tuple[int, int]:
     """Tokens to prefill in the check, and the context within which the check holds."""
-    windows = [getattr(config, name) for name in _BUILT_IN if isinstance(getattr(config, name, None), int)]
-    longest = max(windows, default=0)
+    windows = [factor * getattr(config, name, 0) for names, factor in ((_BUILT_IN, 1), (_CHUNKS, 2)) for name in names]
+    longest = max(window for window in windows if isinstance(window, int))
     room = max_context - WIDEST_PASS - 2
     if longest + SHORT_WINDOW <= LONGEST_TEXT:
         wanted = max(PROMPT_TOKENS, longest + SHORT_WINDOW if longest else 0)

@@ -16,13 +16,22 @@ from transformers.masking_utils import sdpa_mask
 NAME = "grouped_sdpa"  # of this attention among transformers'
 
 
-def use_grouped_attention(body: PreTrainedModel) -> None:
-    """Let a decoder on a CPU attend this way, if it would copy keys and values otherwise."""
+def use_grouped_attention(body: PreTrainedModel) -> bool:
+    """Let a decoder on a CPU attend this way, if it would copy keys and values otherwise; whether it now does."""
     config = body.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_attention_heads", None)
-    shared = bool(heads) and (getattr(config, "num_key_value_heads", None) or heads) < heads
+    try:
+        heads = config.num_attention_heads
+        shared = (getattr(config, "num_key_value_heads", None) or heads) < heads
+    except (AttributeError, RuntimeError):  # recurrent families have no heads, others a number of them for each layer
+        return False
     if shared and body.device.type == "cpu" and config._attn_implementation == "sdpa":
         body.set_attn_implementation(NAME)
+    return config._attn_implementation == NAME
+
+
+def stop_grouped_attention(body: PreTrainedModel) -> None:
+    """Back to transformers' own attention, for families that give theirs arguments this one does not know."""
+    body.set_attn_implementation("sdpa")
 
 
 def grouped_attention(

@@ -72,6 +72,9 @@ class _ModelCall:
         self.given_positions, self._mask, self._result = POSITIONS in arguments, MASK in arguments, result
         self._cache_argument = cache_argument(self._module)
 
+    memory_name: str  # in a table
+    cost: str  # why its times are not those of a cache, as a clause; "" where they are
+
     @property
     def description(self) -> str:
         """Where the text is between two passes, in words for a table."""
@@ -96,7 +99,7 @@ class CachedPass(_ModelCall):
         result: `HIDDEN` or `LOGITS`.
     """
 
-    memory_name = "cache"
+    memory_name, cost = "cache", ""
 
     def __init__(self, model: PreTrainedModel, arguments: Sequence[str] = (POSITIONS,), result: str = HIDDEN):
         super().__init__(model, arguments, result)
@@ -179,6 +182,7 @@ class WholeTextPass(_ModelCall):
     """Passes that read the whole text; with a capacity all have one shape, padded behind, where no token looks."""
 
     memory_name = "whole text"
+    cost = "every pass reads the whole text, so its times grow with the text"
 
     def __init__(
         self, model: PreTrainedModel, arguments: Sequence[str] = (), result: str = HIDDEN, max_context: int = 1 << 20
@@ -252,31 +256,49 @@ def _copied_layer(layer: CacheLayerMixin) -> CacheLayerMixin:
 
 
 class RecurrentPass(_ModelCall):
-    """Passes over the family's own cache; see the module's docstring. A pass is as wide as what it reads."""
+    """Passes over the family's own cache; see the module's docstring. A pass is as wide as what it reads.
 
-    memory_name = "recurrent"
+    `in_steps` reads one token at a time after the prompt, for families that take only that once they have a state.
+    """
 
-    def __init__(self, model: PreTrainedModel, arguments: Sequence[str] = (POSITIONS,), result: str = HIDDEN):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        arguments: Sequence[str] = (POSITIONS,),
+        result: str = HIDDEN,
+        in_steps: bool = False,
+    ):
         super().__init__(model, arguments, result)
         if self._cache_argument is None:
             raise ValueError("it takes no cache")
-        self._config = model.config
+        self._config, self._in_steps = model.config, in_steps
+        self.memory_name = "recurrent, one token at a time" if in_steps else "recurrent"
+        self.cost = "rejected tokens leave a state that cannot be taken back, so what is kept is read again" + (
+            ", and a pass takes as long as its tokens one by one" if in_steps else ""
+        )
 
     def memory(self, capacity: int | None) -> _Recurrent:
         return _Recurrent(partial(DynamicCache, config=self._config))
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, memory: _Recurrent) -> torch.Tensor:
         """Hidden states (n, d) of ids (1, n), which the memory takes in."""
-        memory.save()
         memory.text.append(ids)
-        unread = memory.text.ids[:, memory.read :]
-        places = torch.arange(memory.read, memory.text.length, device=ids.device)[None]
+        if not self._in_steps or memory.read == 0:
+            return self._read(memory, memory.text.length)[-ids.shape[1] :]
+        rows = [self._read(memory, end) for end in range(memory.read + 1, memory.text.length + 1)]
+        return torch.cat(rows)[-ids.shape[1] :]
+
+    def _read(self, memory: _Recurrent, end: int) -> torch.Tensor:
+        """Hidden states of the tokens before `end` that the cache has not taken in."""
+        memory.save()
+        unread = memory.text.ids[:, memory.read : end]
+        places = torch.arange(memory.read, end, device=unread.device)[None]
         arguments = {self._cache_argument: memory.cache}
         if self._mask:
-            arguments["attention_mask"] = torch.ones((1, memory.text.length), dtype=torch.long, device=ids.device)
+            arguments["attention_mask"] = torch.ones((1, end), dtype=torch.long, device=unread.device)
         hidden = self.call(unread, places, use_cache=True, **arguments)
-        memory.read = memory.text.length
-        return hidden[-ids.shape[1] :]
+        memory.read = end
+        return hidden
 
 
 Pass = CachedPass | RecurrentPass | WholeTextPass
