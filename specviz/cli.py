@@ -210,6 +210,12 @@ def _load(options: argparse.Namespace):
     return pair
 
 
+def _print_notes(engine) -> None:
+    """What the user should know of how this pair's models run."""
+    for note in engine.notes:
+        errors.print(note, markup=False)
+
+
 def _precision(options: argparse.Namespace) -> str:
     from specviz.models.precision import chosen_precision
 
@@ -313,6 +319,7 @@ def run(options: argparse.Namespace) -> None:
         widest_draft=max(DEFAULT_MAX_DRAFT, options.max_draft),
         compiled=options.compile,
     )
+    _print_notes(engine)
     token_text = TokenText(pair.tokenizer)
     if options.compile:
         with stage_progress() as report:
@@ -449,6 +456,7 @@ def record(options: argparse.Namespace) -> int:
     engine = Engine(
         _load(options), pass_mode=options.pass_mode, widest_draft=DEFAULT_MAX_DRAFT, compiled=options.compile
     )
+    _print_notes(engine)
     with stops_softly() as stopped, stage_progress() as report:
         made = record_many(
             engine,
@@ -803,6 +811,13 @@ def _add_bench(commands) -> None:
     rules.add_argument("--samples", type=limits.SAMPLES.read, default=50_000, help="a test (default 50000)")
     rules.set_defaults(command=lambda options: 0 if bench_rules(options) else 1)
 
+    families = kinds.add_parser(
+        "families", help="a tiny model of every family that transformers offers, against generate; some 15 minutes"
+    )
+    families.add_argument("--out", type=output_file, metavar="FILE.md", help="write the table")
+    families.add_argument("--only", metavar="NAMES", help="such as gpt_neo,cohere (default: all)")
+    families.set_defaults(command=lambda options: 0 if bench_families(options) else 1)
+
     add("exact", bench_exact, 64, "outputs and logits across all settings, and against generate")
 
     draft = add("draft", bench_draft, 96, "agreement and acceptance of a distilled draft, by category")
@@ -893,6 +908,12 @@ def bench_rules(options: argparse.Namespace) -> bool:
     from specviz.bench import rules
 
     return rules.run(samples=options.samples)
+
+
+def bench_families(options: argparse.Namespace) -> bool:
+    from specviz.bench import families
+
+    return families.run(options.out, only=options.only.split(",") if options.only else None)
 
 
 def bench_exact(options: argparse.Namespace) -> bool:

@@ -31,7 +31,7 @@ from specviz.replay import ConfidenceThreshold
 
 PROMPT_TOKENS, NEW_TOKENS, MAX_DRAFT = 30, 64, 8
 NEAR_TIE = 1e-3  # between the target's two largest logits, of a spread of some units, in fp32
-SECONDS = 180  # that a family may take
+SECONDS = 300  # that a family may take
 EXACT, NEAR, REFUSED, WRONG, FAILED, UNTESTED = "exact", "near-tie", "refused", "WRONG", "FAILED", "untested"
 
 
@@ -213,7 +213,6 @@ def _compared(output: list[int], expected: list[int], margins: list[float]) -> R
 
 def _write(out: Path, rows: list[Row]) -> None:
     text = "\n".join(_lines(rows)) + "\n"
-    out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(out)
