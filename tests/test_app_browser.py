@@ -92,7 +92,7 @@ def test_during_a_drag_the_statuses_on_screen_are_those_of_the_replay(page, serv
     page.mouse.up()
     # Let go: the address and the charts follow.
     page.wait_for_url(re.compile(rf"tau={screen['tau']:.9g}"))
-    page.get_by_text(f"at τ = {screen['tau']:.3f} and γ = {gamma}").wait_for()
+    page.get_by_text(f"at τ = {screen['tau']:.3f}, γ = {gamma} and drop").wait_for()
 
 
 def test_scrolling_draws_the_other_rounds(page, server):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import norm, t
+from scipy.special import ndtr, stdtrit  # scipy.stats takes a second to import
 
 if TYPE_CHECKING:
     from specviz.analysis.cost_model import PassTimes, Timing
@@ -92,7 +92,7 @@ def contradictions(times: PassTimes, repeats: int, contexts: tuple[int, ...], wi
     Args:
         widths: whether passes are compared with narrower ones too, not only with the plain step.
     """
-    noise = t.isf(norm.sf(NOISE), max(1, repeats - 1))  # few repetitions say little about their own spread
+    noise = -stdtrit(max(1, repeats - 1), ndtr(-NOISE))  # few repetitions say little about their own spread
     chain, errors = _chain(times, repeats)
     names = ["a plain step", *(f"a pass over {width} token{'s' * (width > 1)}" for width in times.widths)]
     broken = []

@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from specviz.analysis.bootstrap import LEVEL, RESAMPLES, Interval, limits, resample_weights
 from specviz.analysis.cost_model import CostModel
@@ -169,6 +166,8 @@ def discrimination(signal: np.ndarray, accepted: np.ndarray) -> Discrimination |
     """ROC and precision-recall of "will be accepted" for a signal that grows with the chance; None if all are alike."""
     if accepted.all() or not accepted.any():
         return None
+    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve  # slow
+
     false_rate, true_rate, _ = roc_curve(accepted, signal)
     precision, recall, _ = precision_recall_curve(accepted, signal)
     return Discrimination(
@@ -303,6 +302,8 @@ def temperature_map(tokens: Judged) -> tuple[Map, float]:
     """
     if tokens.accepted.all() or not tokens.accepted.any():
         return (lambda confidence: confidence), 1.0
+    from sklearn.linear_model import LogisticRegression  # slow to import
+
     model = LogisticRegression(C=np.inf, fit_intercept=False)
     model.fit(log_odds(tokens.confidence)[:, None], tokens.accepted)
     slope = max(float(model.coef_[0, 0]), SMALLEST)
@@ -311,6 +312,8 @@ def temperature_map(tokens: Judged) -> tuple[Map, float]:
 
 def isotonic_map(tokens: Judged) -> Map:
     """The rising step function of the confidence with the least squared error. It merges what it cannot tell apart."""
+    from sklearn.isotonic import IsotonicRegression  # slow to import
+
     model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     model.fit(tokens.confidence, tokens.accepted.astype(np.float64))
     return lambda confidence: np.asarray(model.predict(np.asarray(confidence, np.float64)))

@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from specviz.analysis.cost_model import CostModel, rates
 from specviz.analysis.draft_calibration import log_odds
@@ -86,6 +82,10 @@ class Training:
                 _tested_steps(rounds, ConfidenceThreshold(threshold, "keep"), rows, accepted)
         if len(set(accepted)) < 2:
             return [0.0] * len(FEATURES), 20.0 if accepted and accepted[0] else -20.0
+        from sklearn.linear_model import LogisticRegression  # slow to import, and most pages fit nothing
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
         model = make_pipeline(StandardScaler(), LogisticRegression())
         model.fit(np.array(rows), np.array(accepted))
         scaler, logistic = model.steps[0][1], model.steps[1][1]
@@ -105,6 +105,8 @@ class Training:
         if accepted.all() or not accepted.any():
             return 1.0, np.full(len(KINDS), 20.0 if accepted.all() else -20.0)
         columns = np.column_stack([log_odds(confidence), np.eye(len(KINDS))[kinds]])
+        from sklearn.linear_model import LogisticRegression  # slow to import
+
         model = LogisticRegression().fit(columns, accepted)
         return max(float(model.coef_[0, 0]), 1e-3), model.intercept_[0] + model.coef_[0, 1:]
 
@@ -130,6 +132,8 @@ def _chances(rounds: Sequence[Rounds]) -> tuple[list[float], list[float]]:
     def rising(values: Sequence[float], outcomes: Sequence[bool]) -> list[float]:
         if not outcomes:
             return [0.0] * CHANCE_BINS
+        from sklearn.isotonic import IsotonicRegression  # slow to import
+
         model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         model.fit(np.array(values), np.array(outcomes, np.float64))
         return model.predict(centres).tolist()
