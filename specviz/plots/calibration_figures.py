@@ -127,7 +127,7 @@ def signals_figure(found: Calibration, pair: PairInfo, kind: str = "roc") -> go.
     """ROC (`roc`) or precision-recall (`precision`) of "will be accepted" for each signal."""
     roc = kind == "roc"
     figure = new_figure(
-        "Which signal tells accepted from rejected?" if roc else "Precision and recall of each signal",
+        "Which signal predicts acceptance?" if roc else "Precision and recall of each signal",
         RECORDED,
         [describe_pair(pair), prompts(found.prompts), f"{found.tokens} draft tokens"],
         "rejected tokens let pass" if roc else "accepted let pass (recall)",
@@ -216,7 +216,6 @@ def groups_figure(table: pd.DataFrame, title: str, pair: PairInfo, number: int) 
     )
     figure.update_yaxes(range=[0, 1.02])
     figure.update_xaxes(type="category", showgrid=False)
-    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin={"t": figure.layout.margin.t + 24})
     return figure
 
 
@@ -236,7 +235,6 @@ def entropies_figure(table: pd.DataFrame, title: str, pair: PairInfo, number: in
         )
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(type="category", showgrid=False)
-    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin={"t": figure.layout.margin.t + 24})
     return figure
 
 

@@ -77,7 +77,6 @@ def arena_figure(result: Arena) -> go.Figure:
         hovertemplate="%{y}: %{x:.3f}× where chosen<br>knob %{customdata}<extra></extra>",
     )
     figure.add_vline(x=1, line={"color": OTHER, "width": 1.5, "dash": "dot"})
-    figure.update_layout(legend={"y": -0.14})
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=names)
     return figure
 

@@ -123,12 +123,12 @@ def _add_measured(figure: go.Figure, points: Sequence[MeasuredPoint], prompts_ax
 
 
 def heat_map_figure(cells: SpeedupGrid) -> go.Figure:
-    """Speedup over threshold and draft length, the best cell marked; grey is 1×, blue is faster, orange slower."""
+    """Speedup over τ and draft length γ, the best cell marked; grey is 1×, blue is faster, orange slower."""
     number = len(cells.plain_seconds)
     about = [describe_pair(cells.pair), prompts(number), f"pass mode {cells.pass_mode}"]
     if cells.outside:
         about.append(OUTSIDE)
-    figure = new_figure("Speedup over threshold and draft length", MODELLED, about, "threshold τ", "draft length γ")
+    figure = new_figure("Speedup over τ and draft length γ", MODELLED, about, "threshold τ", "draft length γ")
     interval = number > 1
     template = "τ = %{x:.3f}, γ = %{y}<br>%{z:.3f}×"
     if interval:

@@ -21,7 +21,9 @@ DASHES = {MEASURED: "solid", REPLAYED: "dash", MODELLED: "dot"}
 PATTERNS = {MEASURED: "", REPLAYED: "/", MODELLED: "."}  # of bars
 
 OUTSIDE = "some contexts were not measured and are priced as the nearest"  # in a subtitle
-SUBTITLE_WIDTH = 52  # characters, so that it fits a phone
+# Characters in a line, so that it fits a phone; beside the title are the buttons that save and enlarge a figure.
+TITLE_WIDTH, SUBTITLE_WIDTH = 36, 52
+TITLE_LINE, SUBTITLE_LINE = 20, 17  # pixels
 
 
 def plain(text: str) -> str:
@@ -60,13 +62,14 @@ def new_figure(
             the time that adding to a figure does, which counts where a figure follows a slider.
         layout: what differs from the common style.
     """
+    titles = textwrap.wrap(title, TITLE_WIDTH, break_on_hyphens=False)
     lines = textwrap.wrap(
         " · ".join([origin.capitalize(), *dict.fromkeys(about)]), SUBTITLE_WIDTH, break_on_hyphens=False
     )
     axis = {"gridcolor": RULE, "zerolinecolor": RULE, "linecolor": RULE, "automargin": True}
     common = {
         "title": {
-            "text": plain(title),
+            "text": "<br>".join(map(plain, titles)),
             "subtitle": {"text": "<br>".join(map(plain, lines)), "font": {"size": 12}},
             "x": 0,
             "xref": "container",
@@ -77,8 +80,15 @@ def new_figure(
         },
         "xaxis": {**axis, "title": {"text": x}},
         "yaxis": {**axis, "title": {"text": y}},
-        "margin": {"l": 8, "r": 8, "t": 48 + 17 * len(lines), "b": 8},
-        "legend": {"orientation": "h", "x": 0, "y": -0.32, "yanchor": "top", "traceorder": "normal"},
+        "margin": {"l": 8, "r": 8, "t": 28 + TITLE_LINE * len(titles) + SUBTITLE_LINE * len(lines), "b": 8},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 0,
+            "yref": "container",
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},

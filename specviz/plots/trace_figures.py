@@ -114,7 +114,7 @@ def run_lengths_figure(trace: Trace) -> go.Figure:
         "xaxis": {"range": [-0.5, len(rounds["round"]) - 0.5]},
         "yaxis": {"range": [0, 1.05 * max(1, int(rounds["proposed"].max()))]},
     }
-    layout = merged(_margins(left=52, bottom=104), layout)
+    layout = merged(_margins(left=52, bottom=84), layout)
     title = "Proposed and accepted per round"
     return new_figure(title, trace.run.origin, _about(trace), "round", "tokens", data, layout)
 
@@ -188,7 +188,7 @@ def time_figure(prediction: Prediction, pair: PairInfo, origin: str = MODELLED) 
         "bargap": 0.4,
         "yaxis": {"categoryorder": "array", "categoryarray": ["plain", "speculative"]},
     }
-    layout = merged(_margins(left=86, bottom=116), layout)
+    layout = merged(_margins(left=86), {**layout, "xaxis": {"automargin": True}})  # its legend has several rows
     about = [describe_pair(pair), f"{int(prediction.tokens)} tokens"]
     return new_figure("Where the time goes", origin, about, "time (s)", "", data, layout)
 

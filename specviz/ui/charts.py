@@ -11,7 +11,13 @@ from specviz.plots import confidence_figure, run_lengths_figure, time_figure, ti
 from specviz.ui.shown import Shown
 from specviz.ui.token_texts import display_from
 
-CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+# Dragging zooms and a double click undoes it; the other buttons would cover the title on a phone.
+CONFIG = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": [
+        *("zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d")
+    ],
+}
 HEIGHT = 360
 IMAGE_FORMATS = ("SVG", "PNG")
 IMAGE_FORMAT = "image-format"  # key of the session's choice
@@ -31,8 +37,8 @@ def _alternative(figure: go.Figure) -> str:
     """What the figure is, for those who do not see it: its title, its subtitle and what is drawn."""
     title = figure.layout.title
     names = dict.fromkeys(trace.name for trace in figure.data if trace.name)
-    parts = [title.text, (title.subtitle.text or "").replace("<br>", " "), ", ".join(names)]
-    return html.unescape(". ".join(part for part in parts if part))
+    parts = [title.text, title.subtitle.text or "", ", ".join(names)]
+    return html.unescape(". ".join(part.replace("<br>", " ") for part in parts if part))
 
 
 def trace_figures(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> Iterator[tuple[str, go.Figure]]:

@@ -50,7 +50,7 @@ def iid_figure(shown: Shown, longest: int) -> go.Figure:
     found = metrics(counts_by_draft_length(shown, 0.0, longest))
     rate = float(found.acceptance_rate_tested[0])
     figure = new_figure(
-        "Tokens per target pass, without a threshold",
+        "Tokens per pass, without a threshold",
         REPLAYED,
         [describe_pair(shown.recording.pair), f"formula with acceptance rate {rate:.2f}"],
         "draft length γ",
@@ -80,7 +80,7 @@ def draft_cost_figure(shown: Shown, tau: float, draft_cost: float, longest: int)
     counts = counts_by_draft_length(shown, tau, longest)
     speedup = counts.emitted / (counts.rounds + draft_cost * counts.draft_steps)
     figure = new_figure(
-        "Speedup if passes were all that took time",
+        "Speedup if only passes took time",
         MODELLED,
         [f"draft step = {draft_cost:.2f} target passes", f"τ = {tau:.2f}"],
         "draft length γ",
