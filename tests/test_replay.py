@@ -137,8 +137,8 @@ def changed(name, index, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("draft_confidence", 0, 1.5), "draft_confidence is not in"),
-        (changed("branch_confidence", 0, np.nan), "branch_confidence is not in"),
+        (changed("draft_confidence", 0, 1.5), "draft_confidence holds 1.5, which is not above 0"),
+        (changed("branch_confidence", 0, np.nan), "branch_confidence holds nan, which is not above 0"),
         (changed("output_ids", 0, 99), "end-of-sequence"),
         (changed("branch_token", 0, 99), "goes on after"),
         (changed("branch_offsets", 0, 1), "offsets"),

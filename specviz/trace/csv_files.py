@@ -12,20 +12,26 @@ token's bytes back; `read_trace_csv` does all of this.
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from specviz.errors import SpecVizError
-from specviz.trace.columns import FLAG, INT, ROUND_COLUMNS, STEP_COLUMNS, TEXT, Column
+from specviz.trace.columns import FLAG, FLOAT, INT, ROUND_COLUMNS, STEP_COLUMNS, TEXT, Column
 from specviz.trace.files import whole_file
-from specviz.trace.trace import PairInfo, RunInfo, Trace, column_arrays
+from specviz.trace.json_reader import WHOLE, JsonError, TokenText, of_shape, parse_json, read_json
+from specviz.trace.limits import MOST_TABLE, TooLargeError
+from specviz.trace.trace import RunInfo, RunSettings, Trace, column_arrays
 
 FORMAT = "specviz-trace"
 FORMAT_VERSION = 2
+_ARROW_TYPES = {TEXT: "string", FLOAT: "float64"}  # a float32 is written as the float64 it widens to
 TOKEN_TEXTS = {"token": "token_text", "target_token": "target_text"}  # id column -> the text column beside it
 TEXT_COLUMNS = (
     Column("token_text", TEXT, "", "the token's text as a JSON string"),
@@ -66,46 +72,56 @@ def write_trace_csv(trace: Trace, directory: str | Path, decode: Callable[[int],
         temporary.write_text(json.dumps(run, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_trace_csv(directory: str | Path) -> tuple[Trace, dict[int, bytes]]:
+def read_trace_csv(directory: str | Path, name: str | None = None) -> tuple[Trace, dict[int, bytes]]:
     """Read what `write_trace_csv` wrote: the same trace, and the bytes of every token id in it.
 
     Version 1 called the target's token `bonus` also in a round that proposed nothing; it is read as `plain`.
 
+    Args:
+        name: what errors call the directory; by default its path.
+
     Raises:
-        SpecVizError: a file is missing, damaged, no trace, or written by a newer version.
+        SpecVizError: a file is missing, damaged, too large, no trace, or written by a newer version.
     """
     directory = Path(directory)
+    name = name or str(directory)
     try:
-        run = json.loads((directory / "run.json").read_text("utf-8"))
-        if run.pop("format") != FORMAT:
-            raise ValueError("another format")
-        version = run.pop("version")
-        if version > FORMAT_VERSION:
-            raise SpecVizError(f"The trace in {directory} was written by a newer SpecViz; update SpecViz.")
-        run["pair"] = PairInfo(**run["pair"])
-        for name in ("prompt_ids", "output_ids"):
-            run[name] = tuple(map(int, run[name]))
-        for name in ("prefill_seconds", "total_seconds"):
-            run[name] = math.nan if run[name] is None else float(run[name])
-        rounds = _read_table(directory / "rounds.csv", ROUND_COLUMNS)
-        steps = _read_table(directory / "steps.csv", (*STEP_COLUMNS, *TEXT_COLUMNS))
-        texts = {}
-        for name, text_name in TOKEN_TEXTS.items():
-            cells = dict(zip(steps[name].tolist(), steps.pop(text_name).tolist(), strict=True))
-            texts |= {token: _text_bytes(cell) for token, cell in cells.items() if token >= 0}
+        run, version = _read_run((directory / "run.json").read_bytes(), name)
+        rounds, _ = _read_table(directory / "rounds.csv", ROUND_COLUMNS)
+        steps, texts = _read_table(directory / "steps.csv", STEP_COLUMNS)
+        tokens = {token: _text_bytes(cell) for token, cell in texts.items()}
         if version < 2:
             _name_plain_tokens(rounds, steps)
-        return Trace(RunInfo(**run), column_arrays(ROUND_COLUMNS, rounds), steps).validate(), texts
+        return Trace(run, rounds, steps).validate(), tokens
     except FileNotFoundError as error:
         raise SpecVizError(
-            f"{directory} holds no whole trace: {Path(error.filename).name} is missing; choose a "
+            f"There is no whole trace in {name}: {Path(error.filename).name} is missing; choose a "
             "directory written with --csv."
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise SpecVizError(f"The files in {directory} are damaged or no trace; write the trace again.") from error
+    except TooLargeError as error:
+        raise SpecVizError(f"The trace in {name} is too large to open: {error}.") from error
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        raise SpecVizError(f"The files in {name} are damaged or no trace; write the trace again.") from error
 
 
-def _name_plain_tokens(rounds: Mapping[str, np.ndarray], steps: Mapping[str, np.ndarray]) -> None:
+def _read_run(content: bytes, name: str) -> tuple[RunInfo, int]:
+    """The contents of `run.json` in the directory called `name`, and the version it was written by."""
+    values = of_shape(parse_json(content), dict)
+    if values.pop("format", None) != FORMAT:
+        raise JsonError("it has another format")
+    version = of_shape(values.pop("version", None), int)
+    if version > FORMAT_VERSION:
+        raise SpecVizError(f"The trace in {name} was written by a newer SpecViz; update SpecViz.")
+    if unknown := values.keys() - {field.name for field in fields(RunInfo)}:
+        raise JsonError(f"{min(unknown)[:40]!r} is not known")
+    for name in ("prefill_seconds", "total_seconds"):
+        if values[name] is None:  # unknown
+            del values[name]
+    of_shape(values["settings"], RunSettings)
+    return of_shape(values, RunInfo), version
+
+
+def _name_plain_tokens(rounds: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> None:
     """Turn `bonus` into `plain` in the rounds that proposed nothing."""
     nothing_proposed = rounds["proposed"] == 0
     for table, name, of_round in (
@@ -127,24 +143,47 @@ def _text_cell(token: bytes | str) -> str:
 
 
 def _text_bytes(cell: str) -> bytes:
-    text = json.loads(cell)
-    if not isinstance(text, str):
-        raise ValueError("a token text is not a JSON string")
-    return text.encode("utf-8", "surrogateescape")
+    return read_json(cell, TokenText, raw=(WHOLE,)).encode("utf-8", "surrogateescape")
 
 
-def _read_table(path: Path, columns: tuple[Column, ...]) -> dict[str, np.ndarray]:
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
-    return {column.name: _parse(frame[column.name].to_numpy(object), column.dtype) for column in columns}
+def _read_table(path: Path, columns: tuple[Column, ...]) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+    """The columns of one file, and the text cells of its token ids."""
+    if (size := path.stat().st_size) > MOST_TABLE:
+        raise TooLargeError(f"{path.name} takes {size >> 20} MB, at most {MOST_TABLE >> 20}")
+    names = [column.name for column in columns]
+    text_names = {name: text for name, text in TOKEN_TEXTS.items() if name in names}
+    types = {column.name: _ARROW_TYPES.get(column.dtype, column.dtype) for column in columns}
+    options = csv.ConvertOptions(
+        column_types={name: pa.type_for_alias(kind) for name, kind in types.items()}
+        | dict.fromkeys(text_names.values(), pa.string()),
+        include_columns=[*names, *text_names.values()],
+        null_values=[""],
+        true_values=["True"],
+        false_values=["False"],
+        strings_can_be_null=False,
+        quoted_strings_can_be_null=False,
+    )
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    texts: dict[int, str] = {}
+    with csv.open_csv(path, convert_options=options) as reader:
+        for batch in reader:
+            for column in columns:
+                parts[column.name].append(_values(batch[column.name], column))
+            for name, text_name in text_names.items():
+                ids = parts[name][-1]
+                first, place = np.unique(ids, return_index=True)
+                for token, row in zip(first.tolist(), place.tolist(), strict=True):
+                    if token >= 0 and token not in texts:
+                        texts[token] = batch[text_name][row].as_py()
+    return column_arrays(columns, {name: np.concatenate(arrays) for name, arrays in parts.items() if arrays}), texts
 
 
-def _parse(cells: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == TEXT:
-        return cells.astype(np.str_)
-    if dtype == FLAG:
-        if not np.isin(cells, ("True", "False")).all():
-            raise ValueError("a flag is neither True nor False")
-        return cells == "True"
-    if dtype == INT:
-        return np.array([int(cell) for cell in cells], dtype)
-    return np.array([math.nan if cell == "" else float(cell) for cell in cells], dtype)
+def _values(array: pa.Array, column: Column) -> np.ndarray:
+    """A batch's values of a column; only a number that may be NaN can be missing."""
+    if column.dtype == TEXT:
+        if (pc.max(pc.utf8_length(array)).as_py() or 0) > column.most:  # numpy makes all as wide as the longest
+            raise ValueError(f"{column.name} holds a text that is too long")
+        return np.asarray(array.to_pylist(), np.str_)
+    if array.null_count and column.dtype in (INT, FLAG):
+        raise ValueError(f"{column.name} has an empty cell")
+    return array.to_numpy(zero_copy_only=False).astype(column.dtype, copy=False)

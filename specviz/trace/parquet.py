@@ -6,34 +6,67 @@ device, library versions, settings, cost model, bytes of tokens) is JSON in the 
 """
 
 import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specviz.errors import SpecVizError
+from specviz.trace.columns import TEXT
 from specviz.trace.files import whole_file
-from specviz.trace.recording import ARRAY_COLUMNS, TOP_COLUMNS, TOP_TOKENS, Recording, RecordingSet
-from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
-from specviz.trace.trace import PairInfo
+from specviz.trace.json_reader import Name, TokenId, of_shape, parse_json
+from specviz.trace.limits import (
+    MOST_DRAFT,
+    MOST_EOS,
+    MOST_FOOTER,
+    MOST_RECORDINGS,
+    MOST_SETTINGS,
+    MOST_UNPACKED,
+    TooLargeError,
+)
+from specviz.trace.recording import (
+    ARRAY_COLUMNS,
+    SCALAR_COLUMNS,
+    TOP_COLUMNS,
+    TOP_TOKENS,
+    Recording,
+    RecordingSet,
+)
+from specviz.trace.token_bytes import TokenTable, tokens_from_json, tokens_to_json
+from specviz.trace.trace import PairInfo, RunSettings
 
 SCHEMA_VERSION = 2
 METADATA_KEY = b"specviz"
-SCALARS = {
-    "prompt_id": pa.string(),
-    "category": pa.string(),
-    "prompt": pa.string(),
-    "seed": pa.int64(),
-    "finish_reason": pa.string(),
-    "max_new_tokens": pa.int64(),
-    "output_limit": pa.int64(),
-}
+SCALARS = {column.name: pa.string() if column.dtype == TEXT else pa.int64() for column in SCALAR_COLUMNS}
 ARRAY_TYPES = {
     column.name: pa.list_(pa.type_for_alias(column.dtype.replace("float32", "float"))) for column in ARRAY_COLUMNS
 }
+TEXT_NAMES = [column.name for column in SCALAR_COLUMNS if column.dtype == TEXT]
 TOP_NAMES = {column.name for column in TOP_COLUMNS}
+NUMBERS = {"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"}  # types of Parquet
+LARGEST_NUMBER = 8  # bytes of one of them
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+class _Shared(msgspec.Struct):
+    """What the recordings of a file share."""
+
+    pair: PairInfo
+    settings: dict[Name, Any]
+    max_draft: Annotated[int, msgspec.Meta(ge=1, le=MOST_DRAFT)]
+    eos_ids: Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MOST_EOS)]
+    cost_model: Mapping | None  # `specviz.analysis` knows its shape
+    tokens: TokenTable = {}
 
 
 def write_recordings(recording_set: RecordingSet, path: str | Path) -> None:
@@ -67,48 +100,116 @@ def write_recordings(recording_set: RecordingSet, path: str | Path) -> None:
         pq.write_table(pa.table(columns, schema=schema), temporary, compression="zstd", write_page_checksum=True)
 
 
-def read_recordings(path: str | Path) -> RecordingSet:
+def read_recordings(source: str | Path | bytes, name: str | None = None, *, most: int = MOST_UNPACKED) -> RecordingSet:
     """Read what `write_recordings` wrote, equal to the bit.
 
+    Args:
+        source: the file's path, or its content.
+        name: what errors call it; by default its path.
+        most: bytes that it may unpack to.
+
     Raises:
-        SpecVizError: the file is missing, damaged, no recording set, or written by a newer version.
+        SpecVizError: the file is missing, damaged, too large, no recording set, or written by a newer version.
     """
-    path = Path(path)
+    name = name or str(source)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with open_parquet(source, [*SCALARS, *ARRAY_TYPES], TEXT_NAMES, most) as file:
             metadata = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
             if metadata is None:
-                raise SpecVizError(f"{path} is a Parquet file but no recording set; choose one written by `record`.")
-            shared = json.loads(metadata)
-            if shared["schema_version"] > SCHEMA_VERSION:
+                raise SpecVizError(f"{name} is a Parquet file but no recording set; choose one written by `record`.")
+            if file.metadata.num_rows > MOST_RECORDINGS:
+                raise TooLargeError(f"{file.metadata.num_rows} recordings, at most {MOST_RECORDINGS}")
+            values = parse_json(metadata, raw=("tokens",))
+            version = of_shape(values, _Version).schema_version
+            if version > SCHEMA_VERSION:
                 raise SpecVizError(
-                    f"{path} was written by a newer SpecViz (schema {shared['schema_version']}, this one reads "
-                    f"{SCHEMA_VERSION}); update SpecViz."
+                    f"{name} was written by a newer SpecViz (schema {version}, this one reads {SCHEMA_VERSION}); "
+                    "update SpecViz."
                 )
+            shared = of_shape(values, _Shared)
+            of_shape(shared.settings, RunSettings)
+            if file.metadata.num_rows * shared.max_draft > MOST_SETTINGS:
+                raise TooLargeError(f"{file.metadata.num_rows} recordings of draft length {shared.max_draft}")
             table = file.read([*SCALARS, *ARRAY_TYPES])  # a column that a file lacks is left out
-            if shared["schema_version"] < 2:
+            if version < 2:
                 table = _with_emitted(table)
+        table.validate(full=True)
         return _recording_set(table, shared)
     except FileNotFoundError as error:
-        raise SpecVizError(f"There is no file {path}; check the path or make it with `record`.") from error
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SpecVizError(f"{path} is damaged or no recording set; record it again or choose another file.") from error
+        raise SpecVizError(f"There is no file {name}; check the path or make it with `record`.") from error
+    except TooLargeError as error:
+        raise SpecVizError(f"{name} is too large to open ({error}); record fewer prompts into one file.") from error
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise SpecVizError(f"{name} is damaged or no recording set; record it again or choose another file.") from error
+
+
+@contextmanager
+def open_parquet(
+    source: str | Path | bytes, columns: Collection[str], texts: Collection[str], most: int
+) -> Iterator[pq.ParquetFile]:
+    """A Parquet file that unpacks to at most `most` bytes, as its metadata counts them.
+
+    Args:
+        source: a path, or the content of a file.
+        columns: those that will be read. All but `texts` have to be numbers; `texts` come dictionary-encoded, since
+            a text that repeats would otherwise unpack to more than can be known before.
+
+    Raises:
+        TooLargeError: it unpacks to more.
+        OSError, pyarrow.ArrowException, ValueError: it cannot be read, or a column is of another type.
+    """
+    with BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as content:
+        content.seek(-min(8, content.seek(0, 2)), 2)
+        footer = int.from_bytes(content.read(4), "little")
+        if footer > MOST_FOOTER and content.read(4) == b"PAR1":
+            raise TooLargeError(f"{footer >> 20} MB of metadata, at most {MOST_FOOTER >> 20}")
+        with pq.ParquetFile(content, read_dictionary=texts, page_checksum_verification=True) as file:
+            for column in (file.schema.column(number) for number in range(len(file.schema))):
+                root = column.path.partition(".")[0]
+                if root in columns and root not in texts and column.physical_type not in NUMBERS:
+                    raise ValueError(f"{root} holds {column.physical_type}")
+            if (size := _unpacked_bytes(file.metadata)) > most:
+                raise TooLargeError(f"{size >> 20} MB unpacked, at most {most >> 20}")
+            yield file
+
+
+def _unpacked_bytes(metadata: pq.FileMetaData) -> int:
+    """Bytes of all columns in memory. Values that repeat take less in the file, compressed or not, than unpacked."""
+    total = 0
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for number in range(row_group.num_columns):
+            column = row_group.column(number)
+            total += max(column.total_uncompressed_size, LARGEST_NUMBER * column.num_values)
+    return total
 
 
 def _with_emitted(table: pa.Table) -> pa.Table:
     """Add what schema 1 lacked. Its recordings are greedy, so the emitted token is the target's most likely one."""
-    emitted = [row[::TOP_TOKENS] for row in table["target_top_probs"].to_pylist()]
-    return table.append_column("target_prob_of_emitted", pa.array(emitted, ARRAY_TYPES["target_prob_of_emitted"]))
+    name = "target_prob_of_emitted"
+    probabilities = table["target_top_probs"].cast(ARRAY_TYPES[name]).combine_chunks()
+    offsets = probabilities.offsets.to_numpy()
+    first = pa.array(probabilities.values.to_numpy(zero_copy_only=False)[::TOP_TOKENS], ARRAY_TYPES[name].value_type)
+    if probabilities.null_count or (offsets % TOP_TOKENS).any():
+        raise ValueError("target_top_probs has no five values for each token")
+    return table.append_column(name, pa.ListArray.from_arrays(pa.array(offsets // TOP_TOKENS), first))
 
 
-def _recording_set(table: pa.Table, shared: dict) -> RecordingSet:
-    common = {
-        "pair": PairInfo(**shared["pair"]),
-        "settings": shared["settings"],
-        "max_draft": int(shared["max_draft"]),
-        "eos_ids": tuple(shared["eos_ids"]),
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    """The texts of a dictionary-encoded column; a text that repeats is in memory once."""
+    texts = []
+    for chunk in column.chunks:
+        values = chunk.dictionary.cast(pa.string()).to_pylist()
+        texts += [None if index is None else values[index] for index in chunk.indices.to_pylist()]
+    return texts
+
+
+def _recording_set(table: pa.Table, shared: _Shared) -> RecordingSet:
+    common = {name: getattr(shared, name) for name in ("pair", "settings", "max_draft", "eos_ids")}
+    scalars = {
+        name: _texts(table[name]) if name in TEXT_NAMES else table[name].cast(kind).to_pylist()
+        for name, kind in SCALARS.items()
     }
-    scalars = {name: table[name].cast(kind).to_pylist() for name, kind in SCALARS.items()}
     arrays = {name: table[name].cast(kind).combine_chunks() for name, kind in ARRAY_TYPES.items()}
     recordings = []
     for row in range(table.num_rows):
@@ -116,4 +217,4 @@ def _recording_set(table: pa.Table, shared: dict) -> RecordingSet:
         values |= {name: values[name].reshape(-1, TOP_TOKENS) for name in TOP_NAMES}
         values |= {name: column[row] for name, column in scalars.items()}
         recordings.append(Recording(**common, **values).validate())
-    return RecordingSet(recordings, shared["cost_model"], tokens_from_json(shared.get("tokens", {})))
+    return RecordingSet(recordings, shared.cost_model, tokens_from_json(shared.tokens))

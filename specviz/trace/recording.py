@@ -12,36 +12,55 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from specviz.errors import SpecVizError
-from specviz.trace.columns import FLOAT, INT, Column
+from specviz.trace.columns import ABOVE_0, INT, TEXT, Column, logit_margin, nats, probability, word
+from specviz.trace.limits import MOST_DRAFT, MOST_EOS, MOST_NAME, MOST_OUTPUT, MOST_PROMPT, MOST_PROMPT_TEXT
 from specviz.trace.trace import PairInfo
 
 TOP_TOKENS = 5
 
+# One value of a kind per recording.
+SCALAR_COLUMNS = (
+    Column("prompt_id", TEXT, "", "unique in its set", most=MOST_NAME),
+    Column("category", TEXT, "", "kind of prompt; may be empty", most=MOST_NAME),
+    Column("prompt", TEXT, "", "the prompt as it was written", most=MOST_PROMPT_TEXT),
+    Column("seed", "int64", "", "of everything drawn", least=-(2**63), most=2**63 - 1),
+    word("finish_reason", "what ended the output: eos, length or context"),
+    Column("max_new_tokens", "int64", "tokens", "as asked for when recording", least=1),
+    Column("output_limit", "int64", "tokens", "most output tokens that fit the context after this prompt", least=1),
+)
 # One value (or TOP_TOKENS values) per output position: what both models say after the output before it.
 POSITION_COLUMNS = (
     Column("draft_token", INT, "", "the token the draft takes: greedily its most likely one"),
-    Column("draft_confidence", FLOAT, "probability", "probability of the draft's most likely token, after temperature"),
-    Column("draft_entropy", FLOAT, "nats", "entropy of the draft's distribution"),
-    Column("draft_margin", FLOAT, "probability", "the draft's top-1 minus top-2 probability"),
-    Column("draft_prob_of_emitted", FLOAT, "probability", "the draft's probability of the emitted token"),
-    Column("target_prob_of_draft_token", FLOAT, "probability", "the target's probability of the draft's token"),
-    Column("target_rank_of_draft_token", INT, "", "rank of the draft's token for the target, 1 = most likely"),
-    Column("target_entropy", FLOAT, "nats", "entropy of the target's distribution"),
-    Column("target_prob_of_emitted", FLOAT, "probability", "the target's probability of the emitted token"),
-    Column("target_margin", FLOAT, "logits", "the target's top-1 minus top-2 logit, noise included; NaN if unknown"),
+    probability("draft_confidence", "probability of the draft's most likely token, after temperature", least=ABOVE_0),
+    nats("draft_entropy", "entropy of the draft's distribution"),
+    probability("draft_margin", "the draft's top-1 minus top-2 probability"),
+    probability("draft_prob_of_emitted", "the draft's probability of the emitted token"),
+    probability("target_prob_of_draft_token", "the target's probability of the draft's token"),
+    Column("target_rank_of_draft_token", INT, "", "rank of the draft's token for the target, 1 = most likely", least=1),
+    nats("target_entropy", "entropy of the target's distribution"),
+    probability("target_prob_of_emitted", "the target's probability of the emitted token"),
+    logit_margin("target_margin", "the target's top-1 minus top-2 logit, noise included; NaN if unknown"),
 )
 TOP_COLUMNS = (
-    Column("draft_top_ids", INT, "", "the draft's five most likely tokens; -1 where the vocabulary is smaller"),
-    Column("draft_top_probs", FLOAT, "probability", "their probabilities"),
-    Column("target_top_ids", INT, "", "the target's five most likely tokens; -1 where the vocabulary is smaller"),
-    Column("target_top_probs", FLOAT, "probability", "their probabilities"),
+    Column(
+        "draft_top_ids", INT, "", "the draft's five most likely tokens; -1 where the vocabulary is smaller", unknown=-1
+    ),
+    probability("draft_top_probs", "their probabilities"),
+    Column(
+        "target_top_ids",
+        INT,
+        "",
+        "the target's five most likely tokens; -1 where the vocabulary is smaller",
+        unknown=-1,
+    ),
+    probability("target_top_probs", "their probabilities"),
 )
 # The draft's further steps after its wrong token at position i lie at branch_offsets[i] : branch_offsets[i + 1].
 BRANCH_COLUMNS = (
     Column("branch_token", INT, "", "the token the draft takes"),
-    Column("branch_confidence", FLOAT, "probability", "probability of its most likely token, after temperature"),
-    Column("branch_entropy", FLOAT, "nats", "entropy of the draft's distribution"),
-    Column("branch_margin", FLOAT, "probability", "the draft's top-1 minus top-2 probability"),
+    probability("branch_confidence", "probability of its most likely token, after temperature", least=ABOVE_0),
+    nats("branch_entropy", "entropy of the draft's distribution"),
+    probability("branch_margin", "the draft's top-1 minus top-2 probability"),
 )
 ARRAY_COLUMNS = (
     Column("prompt_ids", INT, "", "the prompt's token ids"),
@@ -155,6 +174,14 @@ class Recording:
 
 def _problems(recording: Recording):
     """Yield what is wrong, most basic first."""
+    for column in SCALAR_COLUMNS:
+        value = getattr(recording, column.name)
+        if type(value) is not (str if column.dtype == TEXT else int):
+            yield f"{column.name} is {str(value)[:40]!r}"
+            return
+        if problem := column.problem(np.asarray([value])):
+            yield problem
+            return
     output = recording.output_ids
     number = len(output)
     steps = len(recording.branch_token)
@@ -167,8 +194,14 @@ def _problems(recording: Recording):
         if values.dtype != column.dtype or values.shape != shapes[column.name]:
             yield f"{column.name} is {values.dtype} of shape {values.shape}"
             return
+        if problem := column.problem(values):
+            yield problem
+            return
     if not number:
         yield "it has no output"
+        return
+    if number > MOST_OUTPUT or len(recording.prompt_ids) > MOST_PROMPT or len(recording.eos_ids) > MOST_EOS:
+        yield f"it holds more than {MOST_PROMPT} tokens of prompt, {MOST_OUTPUT} of output or {MOST_EOS} that end it"
         return
     budget = min(recording.max_new_tokens, recording.output_limit)
     cut = "length" if budget == recording.max_new_tokens else "context"
@@ -176,15 +209,12 @@ def _problems(recording: Recording):
         yield f"the finish reason is {recording.finish_reason!r}"
     if number > budget or (number < budget and not recording.ended):
         yield f"it holds {number} of {budget} tokens but finished by {recording.finish_reason!r}"
-    if recording.max_draft < 1:
-        yield f"max_draft is {recording.max_draft}"
+    if not 1 <= recording.max_draft <= MOST_DRAFT:
+        yield f"max_draft is {recording.max_draft}, which is not 1 to {MOST_DRAFT}"
+        return
     is_eos = np.isin(output, recording.eos_ids)
     if is_eos[:-1].any() or is_eos[-1] != recording.ended:
         yield "its end-of-sequence tokens and its finish reason disagree"
-    for name in ("draft_confidence", "branch_confidence"):
-        confidence = getattr(recording, name)
-        if not ((confidence > 0) & (confidence <= 1)).all():
-            yield f"{name} is not in (0, 1]"
 
     offsets = recording.branch_offsets
     lengths = np.diff(offsets)

@@ -3,12 +3,23 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 
 from specviz.errors import SpecVizError
-from specviz.trace.columns import FINISH_REASONS, ROUND_COLUMNS, STEP_COLUMNS, STOP_REASONS, TEXT
+from specviz.trace.columns import (
+    FINISH_REASONS,
+    LONGEST_SECONDS,
+    ROUND_COLUMNS,
+    STEP_COLUMNS,
+    STOP_REASONS,
+    TEXT,
+)
+from specviz.trace.json_reader import Name, Number, TokenId
+from specviz.trace.limits import LARGEST_INT, MOST_EOS, MOST_OUTPUT, MOST_PROMPT, MOST_PROMPT_TEXT
 from specviz.trace.statuses import DRAFT_STATUSES, EMITTED_STATUSES, TARGET_STATUSES
 
 ORIGINS = ("measured", "replayed")
@@ -18,16 +29,34 @@ ORIGINS = ("measured", "replayed")
 class PairInfo:
     """The two models and what they ran on."""
 
-    target: str = ""
-    draft: str = ""
-    target_revision: str = ""
-    draft_revision: str = ""
-    target_precision: str = "fp32"
-    draft_precision: str = "fp32"
-    device: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)  # library -> version
-    target_source: str = ""  # what the user loaded it by, a path or a hub id; "" where that is not known
-    draft_source: str = ""
+    target: Name = ""
+    draft: Name = ""
+    target_revision: Name = ""
+    draft_revision: Name = ""
+    target_precision: Name = "fp32"
+    draft_precision: Name = "fp32"
+    device: Name = ""
+    versions: Mapping[Name, Name] = field(default_factory=dict)  # library -> version
+    target_source: Name = ""  # what the user loaded it by, a path or a hub id; "" where that is not known
+    draft_source: Name = ""
+
+
+class RunSettings(TypedDict, total=False):
+    """The shape of what is known of a run's settings; other names may stand beside these.
+
+    Numbers of policies and rules, and what sampling is made of, are checked by `specviz.replay`, which knows them.
+    """
+
+    policy: dict[Name, Any]
+    max_draft: Annotated[int, Meta(ge=1, le=LARGEST_INT)]
+    max_new_tokens: Annotated[int, Meta(ge=1, le=LARGEST_INT)]
+    pass_mode: Name
+    widest_draft: Annotated[int, Meta(ge=0, le=LARGEST_INT)]
+    compiled: bool
+    rule: Name
+    sampling: dict[Name, Number | int | None]
+    eos_ids: Annotated[list[TokenId], Meta(max_length=MOST_EOS)]
+    recorded: Name
 
 
 @dataclass(frozen=True)
@@ -38,16 +67,16 @@ class RunInfo:
     `pass_mode` ("invariant" or "fast"), `rule` (acceptance rule) and `eos_ids`.
     """
 
-    origin: str  # "measured" or "replayed"
+    origin: Name  # "measured" or "replayed"
     pair: PairInfo
-    settings: Mapping
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    output_ids: tuple[int, ...]
-    finish_reason: str  # eos, length, context or stopped
+    settings: Mapping[Name, Any]
+    prompt: Annotated[str, Meta(max_length=MOST_PROMPT_TEXT)]
+    prompt_ids: Annotated[tuple[TokenId, ...], Meta(max_length=MOST_PROMPT)]
+    output_ids: Annotated[tuple[TokenId, ...], Meta(max_length=MOST_OUTPUT)]
+    finish_reason: Name  # eos, length, context or stopped
     seed: int = 0
-    prefill_seconds: float = float("nan")
-    total_seconds: float = float("nan")
+    prefill_seconds: Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)] = float("nan")
+    total_seconds: Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)] = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +121,9 @@ def _problems(trace: Trace):
         if len({len(values) for values in table.values()}) > 1:
             yield f"the columns of {name} differ in length"
             return
+        if problem := next(filter(None, (column.problem(table[column.name]) for column in columns)), None):
+            yield f"in {name}, {problem}"
+            return
     if run.origin not in ORIGINS:
         yield f"the origin is {run.origin!r}"
     if run.finish_reason not in FINISH_REASONS:
@@ -115,8 +147,8 @@ def _problems(trace: Trace):
         if not np.array_equal(rounds[name], expected):
             yield f"the counts of round {np.flatnonzero(rounds[name] != expected)[0]} disagree on {name}"
     policy = run.settings.get("policy", {}).get("policy", "")
-    if not re.fullmatch("[a-z_]*", policy):  # it becomes a cell of a spreadsheet
-        yield f"the policy's name {policy!r} is more than small letters and underscores"
+    if not isinstance(policy, str) or not re.fullmatch("[a-z_]*", policy):  # it becomes a cell of a spreadsheet
+        yield f"the policy's name {str(policy)[:40]!r} is more than small letters and underscores"
     if not np.isin(rounds["stop_reason"], (*STOP_REASONS, policy)).all():
         yield "a stop reason is neither the policy's name nor max_draft, eos or budget"
     rejecting = rounds["accepted"] < rounds["proposed"]
