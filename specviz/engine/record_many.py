@@ -24,6 +24,7 @@ from specviz.models.loading import encode_prompt
 from specviz.replay.rules import AcceptanceRule
 from specviz.replay.sampling import Sampling
 from specviz.trace import Recording, RecordingSet, read_recordings, write_recordings
+from specviz.trace.recording import check_set_size
 
 
 class Prompt(Protocol):
@@ -69,7 +70,11 @@ def record_many(
         written: outputs by the id of their prompt, read and added to: drafts of one target that are recorded with the
             same settings can share what it wrote.
         progress: called with a stage, prompts done, and prompts in all.
+
+    Raises:
+        SpecVizError: unusable settings, or more prompts than a set holds.
     """
+    check_set_size(len(prompts), max_draft)
     drafted = min(max_draft, engine.widest_draft)
     settings = Settings(max_draft=drafted, max_new_tokens=max_new_tokens, sampling=sampling, rule=rule, seed=seed)
     written = {} if written is None else written

@@ -1,5 +1,7 @@
 """How much a file that somebody else wrote may hold. Every limit is checked before the memory for it is spent."""
 
+from specviz.limits import MAX_DRAFT, MAX_NEW_TOKENS
+
 MB = 1 << 20
 
 MOST_UNPACKED = 2048 * MB  # bytes of a recording set in memory, as its metadata counts them
@@ -11,8 +13,8 @@ MOST_DEPTH = 24  # of lists and objects within each other
 
 MOST_RECORDINGS = 10_000  # of a set
 MOST_SETTINGS = 1 << 17  # recordings of a set times its longest draft: what a sweep holds at every threshold
-MOST_DRAFT = 256  # longest draft length
-MOST_OUTPUT = 1 << 17  # tokens of one output
+MOST_DRAFT = int(MAX_DRAFT.high)
+MOST_OUTPUT = int(MAX_NEW_TOKENS.high)  # tokens of one output
 MOST_PROMPT = 1 << 20  # tokens of one prompt
 MOST_PROMPT_TEXT = 4_000_000  # characters of one prompt
 MOST_TOKEN_TEXT = 4096  # characters of one token's text

@@ -26,8 +26,6 @@ from specviz.trace.limits import (
     MOST_DRAFT,
     MOST_EOS,
     MOST_FOOTER,
-    MOST_RECORDINGS,
-    MOST_SETTINGS,
     MOST_UNPACKED,
     TooLargeError,
 )
@@ -38,6 +36,7 @@ from specviz.trace.recording import (
     TOP_TOKENS,
     Recording,
     RecordingSet,
+    check_set_size,
 )
 from specviz.trace.token_bytes import TokenTable, tokens_from_json, tokens_to_json
 from specviz.trace.trace import PairInfo, RunSettings
@@ -117,8 +116,6 @@ def read_recordings(source: str | Path | bytes, name: str | None = None, *, most
             metadata = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
             if metadata is None:
                 raise SpecVizError(f"{name} is a Parquet file but no recording set; choose one written by `record`.")
-            if file.metadata.num_rows > MOST_RECORDINGS:
-                raise TooLargeError(f"{file.metadata.num_rows} recordings, at most {MOST_RECORDINGS}")
             values = parse_json(metadata, raw=("tokens",))
             version = of_shape(values, _Version).schema_version
             if version > SCHEMA_VERSION:
@@ -128,8 +125,7 @@ def read_recordings(source: str | Path | bytes, name: str | None = None, *, most
                 )
             shared = of_shape(values, _Shared)
             of_shape(shared.settings, RunSettings)
-            if file.metadata.num_rows * shared.max_draft > MOST_SETTINGS:
-                raise TooLargeError(f"{file.metadata.num_rows} recordings of draft length {shared.max_draft}")
+            check_set_size(file.metadata.num_rows, shared.max_draft)
             table = file.read([*SCALARS, *ARRAY_TYPES])  # a column that a file lacks is left out
             if version < 2:
                 table = _with_emitted(table)

@@ -13,7 +13,16 @@ import numpy as np
 
 from specviz.errors import SpecVizError
 from specviz.trace.columns import ABOVE_0, INT, TEXT, Column, logit_margin, nats, probability, word
-from specviz.trace.limits import MOST_DRAFT, MOST_EOS, MOST_NAME, MOST_OUTPUT, MOST_PROMPT, MOST_PROMPT_TEXT
+from specviz.trace.limits import (
+    MOST_DRAFT,
+    MOST_EOS,
+    MOST_NAME,
+    MOST_OUTPUT,
+    MOST_PROMPT,
+    MOST_PROMPT_TEXT,
+    MOST_RECORDINGS,
+    MOST_SETTINGS,
+)
 from specviz.trace.trace import PairInfo
 
 TOP_TOKENS = 5
@@ -235,6 +244,20 @@ def _problems(recording: Recording):
         yield "a branch goes on after end-of-sequence"
 
 
+def check_set_size(recordings: int, max_draft: int) -> None:
+    """Refuse a set of more recordings than a file may hold, or than a sweep over all draft lengths could.
+
+    Raises:
+        SpecVizError: in that case.
+    """
+    most = min(MOST_RECORDINGS, MOST_SETTINGS // max(1, max_draft))
+    if recordings > most:
+        raise SpecVizError(
+            f"A set of draft length {max_draft} holds at most {most:,} recordings, not {recordings:,}; "
+            "make several sets, which every command takes together."
+        )
+
+
 @dataclass(frozen=True)
 class RecordingSet:
     """Recordings of many prompts, all of one pair and with the same settings, and the pair's cost model if known."""
@@ -247,6 +270,7 @@ class RecordingSet:
         if not self.recordings:
             raise SpecVizError("A recording set needs at least one recording.")
         first = self.recordings[0]
+        check_set_size(len(self.recordings), first.max_draft)
         for name in ("pair", "settings", "max_draft", "eos_ids"):
             if any(getattr(recording, name) != getattr(first, name) for recording in self.recordings):
                 raise SpecVizError(f"These recordings do not belong together: they differ in {name}.")
