@@ -37,6 +37,7 @@ from specviz.errors import SpecVizError
 from specviz.models.defaults import PASS_MODE, PRECISION
 
 if TYPE_CHECKING:
+    from specviz.analysis import CostModel
     from specviz.replay import Sampling
 
 console = Console(highlight=False)
@@ -433,7 +434,8 @@ def _add_record(commands) -> None:
     )
     parser.add_argument("--exact", action="store_true", help="every draft step in a pass of the engine's own shape")
     parser.add_argument("--raw", action="store_true", help="continue the texts as they are, without the chat template")
-    parser.add_argument("--no-cost-model", action="store_true", help="skip the calibration of times")
+    parser.add_argument("--no-cost-model", action="store_true", help="do not measure pass times")
+    cli_policies.add_cost_option(parser)
     _add_sampling_options(parser)
     _add_engine_options(parser)
     _add_pair_options(parser)
@@ -444,11 +446,11 @@ def record(options: argparse.Namespace) -> int:
     """`record`: a recording set of many prompts."""
     import shutil
 
-    from specviz.analysis.calibrated import cost_model
+    from specviz.analysis.calibrated import MachineBusy
     from specviz.analysis.prompts import default_prompts, load_prompts
-    from specviz.engine.calibration import calibrate
     from specviz.engine.engine import DEFAULT_MAX_DRAFT, Engine
     from specviz.engine.record_many import record_many
+    from specviz.measure.costs import spanned
     from specviz.models.token_text import TokenText
     from specviz.trace import used_tokens, write_recordings
 
@@ -478,22 +480,38 @@ def record(options: argparse.Namespace) -> int:
             raise SpecVizError("No prompt could be recorded; see the reasons above.")
         recordings = made.recordings
         if not options.no_cost_model:
-            spans = [(len(r.prompt_ids), len(r.prompt_ids) + len(r.output_ids)) for r in recordings.recordings]
-            shortest, longest = min(first for first, _ in spans), max(last for _, last in spans)
-            samples = calibrate(
-                engine,
-                contexts=(shortest, (shortest + longest) // 2, longest),
-                max_draft=options.max_draft,
-                stopped=stopped,
-                progress=lambda stage, share: report(stage, share, 1.0),
-            )
-            recordings = recordings.with_cost_model(cost_model(samples).to_json())
+            try:
+                cost = _costs(options, engine, spanned(recordings.recordings), options.max_draft, stopped, report)
+            except MachineBusy as error:
+                raise SpecVizError(f"{error} The recordings are kept; the same command continues there.") from error
+            recordings = recordings.with_cost_model(cost.to_json())
     bytes_of = TokenText(engine.pair.tokenizer).bytes_of
     tokens = {token: bytes_of(token) for token in used_tokens(recordings.recordings)}
     write_recordings(recordings.with_tokens(tokens), options.out)
     shutil.rmtree(parts_folder(options.out), ignore_errors=True)
     console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
     return 1 if made.failures else 0
+
+
+def _costs(options: argparse.Namespace, engine, span: tuple[int, int], max_draft: int, stopped, report) -> CostModel:
+    """The costs kept for this engine, unless they are to be measured again or do not cover what is asked."""
+    from specviz.measure.costs import kept_costs, measure_costs
+
+    def say(sentence: str) -> None:
+        errors.print(sentence, markup=False)
+
+    kept = None if options.measure_costs_again else kept_costs(engine, span, max_draft, say=say)
+    if kept is not None:
+        say(f"{kept.origin} They are taken again; --measure-costs-again replaces them.")
+        return kept
+    return measure_costs(
+        engine,
+        span,
+        max_draft,
+        stopped=stopped,
+        progress=lambda stage, share: report(stage, share, 1.0),
+        say=say,
+    )
 
 
 def _add_sweep(commands) -> None:
@@ -519,6 +537,7 @@ def sweep(options: argparse.Namespace) -> None:
     recordings, cost = cli_policies.priced_sets(options.recordings)
     cells = grid(recordings, cost, on_fail="keep" if options.keep else "drop")
     console.print(describe(cells), markup=False, soft_wrap=True)
+    cli_policies.print_origin(cost)
     console.print()
     cli_policies.print_advice(advise(tune(recordings, cost)))
     if options.csv:
@@ -609,6 +628,7 @@ def compare(options: argparse.Namespace) -> None:
     write_comparison(comparison, options.out)
     shutil.rmtree(parts, ignore_errors=True)
     console.print(describe_comparison(comparison), markup=False, soft_wrap=True)
+    cli_policies.print_origin(comparison.baseline.cost)
     console.print(f"Written to {options.out}", markup=False)
 
 
@@ -673,6 +693,7 @@ def _add_fidelity(commands) -> None:
     parser.add_argument(
         "--pass-mode", type=limits.PASS_MODE.read, default=PASS_MODE, help=f"fast or invariant (default {PASS_MODE})"
     )
+    cli_policies.add_cost_option(parser)
     _add_sampling_options(parser, temperature=0.8, rule=False)
     _add_pair_options(parser)
     parser.set_defaults(command=fidelity)
@@ -680,11 +701,9 @@ def _add_fidelity(commands) -> None:
 
 def fidelity(options: argparse.Namespace) -> int:
     """`fidelity`: tests and drift of the acceptance rules on a pair."""
-    from specviz.analysis.calibrated import cost_model
     from specviz.analysis.fidelity_files import write_fidelity
     from specviz.analysis.fidelity_report import check_prices, describe_fidelity, fidelity_report
     from specviz.bench.rules import on_a_small_pair
-    from specviz.engine.calibration import calibrate
     from specviz.engine.engine import DEFAULT_MAX_DRAFT, Engine
     from specviz.engine.fidelity import TESTED_RULES, measure_fidelity
 
@@ -713,17 +732,11 @@ def fidelity(options: argparse.Namespace) -> int:
         report("First three tokens on a small pair")
         first_three = [(rule, on_a_small_pair(rule, options.samples)) for rule in TESTED_RULES]
         if cost is None:
-            longest = max(measured.prompt_tokens)
-            samples = calibrate(
-                engine,
-                contexts=(min(measured.prompt_tokens), longest, longest + options.max_new_tokens),
-                max_draft=max(DEFAULT_MAX_DRAFT, options.max_draft),
-                stopped=stopped,
-                progress=lambda stage, share: report(stage, share, 1.0),
-            )
-            cost = cost_model(samples)
+            span = min(measured.prompt_tokens), max(measured.prompt_tokens) + options.max_new_tokens
+            cost = _costs(options, engine, span, max(DEFAULT_MAX_DRAFT, options.max_draft), stopped, report)
     found = fidelity_report(measured, cost, first_three)
     console.print(describe_fidelity(found), markup=False, soft_wrap=True)
+    cli_policies.print_origin(cost)
     if options.out:
         write_fidelity(found, options.out)
         console.print(f"Written to {options.out}", markup=False)

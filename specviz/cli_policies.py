@@ -87,6 +87,19 @@ def _flags(pair, source: str | None) -> bytes | None:
     return vocabulary_flags(TokenText(model.tokenizer).bytes_of, len(model.tokenizer))
 
 
+def print_origin(cost) -> None:
+    """When and where the times behind the prices were measured."""
+    console.print(cost.origin, style="dim", markup=False, soft_wrap=True)
+
+
+def add_cost_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measure-costs-again",
+        action="store_true",
+        help="measure the pass times even if earlier ones are kept for this pair and machine, and replace those",
+    )
+
+
 def print_advice(advice) -> None:
     """The recommendation and what it rests on, as every command prints it."""
     for sentence in (advice.recommendation, *advice.sentences):
@@ -182,6 +195,7 @@ def run_arena(options: argparse.Namespace) -> None:
         )
     console.print(f"Predicted speedup, {_described(result.pair, len(result.plain_seconds))}", markup=False)
     console.print(table)
+    print_origin(cost)
     console.print(
         "speedup: on prompts that did not choose the knob, with its interval over prompts; chosen: on those that did; "
         "oracle: share of the optimal oracle's gain; t/pass: tokens per target pass; waste: share of draft steps whose "
@@ -299,6 +313,7 @@ def _add_tune(commands, add_pair_options) -> None:
     )
     parser.add_argument("--html", type=output_file, metavar="FILE", help="write a report that works offline")
     parser.add_argument("--csv", type=output_file, metavar="FILE", help="write the choices as a table")
+    add_cost_option(parser)
     add_pair_options(parser)
     parser.set_defaults(command=run_tune)
 
@@ -312,6 +327,8 @@ def run_tune(options: argparse.Namespace) -> None:
     from specviz.plots.policy_figures import tuning_figures
     from specviz.trace.files import whole_file
 
+    if options.recordings and options.measure_costs_again:
+        raise SpecVizError("--measure-costs-again goes with recording; record the set again to give it new pass times.")
     if options.recordings and (options.prompts or options.pair or options.out):
         raise SpecVizError("Give either a recording set, or a pair and prompts to record; not both.")
     recordings, cost = priced_sets(options.recordings or [_record(options)])
@@ -331,6 +348,7 @@ def run_tune(options: argparse.Namespace) -> None:
             flat_words(choice),
         )
     console.print(table)
+    print_origin(cost)
     advice = advise(result, [_measured_check(options, recordings, cost, result.best)] if options.measure else ())
     print_advice(advice)
     for ready in ready_settings(advice):
@@ -415,6 +433,8 @@ def _record(options: argparse.Namespace) -> Path:
         arguments += ["--draft-precision", options.draft_precision]
     if options.prompts:
         arguments += ["--prompts", str(options.prompts)]
+    if options.measure_costs_again:
+        arguments.append("--measure-costs-again")
     status = main(arguments)
     if status not in (0, 1):  # 1: some prompts were left out, with their reasons
         raise SystemExit(status)

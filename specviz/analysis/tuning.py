@@ -58,6 +58,7 @@ class Tuning:
     keep: Choice
     fixed: Choice
     gain: Interval  # held-out speedup of the best choice minus that of the best fixed draft length
+    origin: str  # when and where the times were measured
     more_prompts: int | None  # how many more would settle whether it pays; 0: settled, None: more than can be said
     outside: int
 
@@ -110,6 +111,7 @@ def tune(
         keep=keep,
         fixed=fixed,
         gain=gain,
+        origin=cost.origin,
         more_prompts=more_prompts(gain, len(recordings)) if len(recordings) > 1 else None,
         outside=grids["drop"].outside,
     )

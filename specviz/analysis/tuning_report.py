@@ -53,8 +53,8 @@ def tuning_html(advice: Advice, figures: Sequence[str]) -> str:
     )
     about = (
         f"{pair.target} ({pair.target_precision}) with {pair.draft} ({pair.draft_precision}) on {pair.device}, pass "
-        f"mode {tuning.pass_mode}, {tuning.prompts} prompts. Speedups are modelled: replayed rounds, priced with times "
-        "measured on that device, over plain decoding of the same target."
+        f"mode {tuning.pass_mode}, {tuning.prompts} prompts. Speedups are modelled: replayed rounds, priced with "
+        f"measured times, over plain decoding of the same target. {tuning.origin}"
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz: tuning</title>'

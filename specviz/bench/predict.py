@@ -6,15 +6,14 @@ import itertools
 import time
 from collections.abc import Sequence
 
-from specviz.analysis.calibrated import cost_model
 from specviz.analysis.comparison import compare
 from specviz.analysis.prediction import predict
 from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console, progress
-from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
 from specviz.engine.recording import record
+from specviz.measure.costs import measured_costs
 from specviz.replay import ConfidenceThreshold, replay
 
 THRESHOLDS, DRAFT_LENGTHS = (0.0, 0.3, 0.6, 0.9), (2, 4, 8)
@@ -38,13 +37,13 @@ def run(
     longest = max(len(prompt) for prompt in prompts) + max_new_tokens
     contexts = (min(len(prompt) for prompt in prompts), (longest + 32) // 2, longest)
     began = time.perf_counter()
-    costs = [cost_model(calibrate(engine, contexts=contexts, max_draft=8))]
+    costs = [measured_costs(engine, contexts, max_draft=8)]
     seconds = time.perf_counter() - began
     settings = [
         Settings(ConfidenceThreshold(t), g, max_new_tokens) for t, g in itertools.product(THRESHOLDS, DRAFT_LENGTHS)
     ]
     measured = measure(engine, prompts, settings, repeats=repeats, progress=progress)
-    costs.append(cost_model(calibrate(engine, contexts=contexts, max_draft=8)))
+    costs.append(measured_costs(engine, contexts, max_draft=8))
     recordings = [record(engine, prompt, max_new_tokens=max_new_tokens) for prompt in prompts]
 
     predicted = []

@@ -14,11 +14,11 @@ import pandas as pd
 
 from specviz.analysis.calibrated import cost_models
 from specviz.analysis.curves import grid
-from specviz.engine.calibration import calibrate_together
 from specviz.engine.decoding import never
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.precision_comparison import Combination
 from specviz.engine.random_pair import FORCED_RATES, forced_recordings, random_pair
+from specviz.measure.costs import steady_samples
 
 CONTEXTS = (32, 256, 1024)
 FORCED_TOKENS = 128
@@ -46,7 +46,7 @@ def run(
         pair = random_pair(size, each.target, each.draft, device)
         memory.append(pair.memory_bytes)  # before the engine repacks the weights
         engines.append(Engine(pair, pass_mode=pass_mode, widest_draft=max_draft))
-    samples = calibrate_together(engines, contexts=CONTEXTS, max_draft=max_draft, stopped=stopped, progress=progress)
+    samples = steady_samples(engines, contexts=CONTEXTS, max_draft=max_draft, stopped=stopped, progress=progress)
     rows = []
     for each, engine, taken, cost in zip(combinations, engines, memory, cost_models(samples), strict=True):
         times = cost.mode(pass_mode)

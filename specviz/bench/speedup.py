@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from specviz.analysis.calibrated import cost_model
 from specviz.analysis.curves import grid
 from specviz.bench.pair import BenchPair
 from specviz.bench.reporting import Verdicts, console, progress, spread, table
-from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.measurement import measure
 from specviz.engine.recording import record
+from specviz.measure.costs import measured_costs
 from specviz.replay import ConfidenceThreshold
 
 EAGER_BAR, COMPILED_BAR = 1.05, 1.15
@@ -53,7 +52,7 @@ def run(
     engine.warm_up(prompts[0])
     lengths = [len(prompt) for prompt in prompts]
     contexts = (min(lengths), (min(lengths) + max(lengths)) // 2, max(lengths) + max_new_tokens)
-    costs = cost_model(calibrate(engine, contexts=contexts, max_draft=longest_draft))
+    costs = measured_costs(engine, contexts, max_draft=longest_draft)
     recordings = []
     for number, prompt in enumerate(prompts):
         recordings.append(record(engine, prompt, max_new_tokens=max_new_tokens, max_draft=longest_draft))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specviz.engine.calibration import PassSamples, calibrate_together
+from specviz.engine.calibration import PassSamples
 from specviz.engine.decoding import never
 from specviz.engine.engine import Engine, Settings
 from specviz.engine.memory_probe import Footprint, probe
@@ -20,6 +20,7 @@ from specviz.engine.quantisation_error import TextError, text_errors
 from specviz.engine.record_many import Prompt, record_many
 from specviz.engine.recording import TargetOutput
 from specviz.errors import SpecVizError
+from specviz.measure.costs import steady_samples
 from specviz.models.loading import LoadedModel, load_pair
 from specviz.models.precision import FLOAT_PRECISIONS, Combination, check_precision, natural_precision
 from specviz.models.token_text import TokenText
@@ -140,7 +141,7 @@ def compare_precisions(
         notes |= {prompt: f"Prompt {prompt} was left out: {why}" for prompt, why in made.failures.items()}
         recordings.append(made.recordings)
     try:
-        samples = calibrate_together(
+        samples = steady_samples(
             engines, contexts=_contexts(recordings), max_draft=max_draft, stopped=stopped, progress=progress
         )
     except SpecVizError:

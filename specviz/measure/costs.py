@@ -94,19 +94,27 @@ def measure_costs(
     if before is not None:
         span = min(span[0], before.contexts[0]), max(span[1], before.contexts[-1])
         max_draft = max(max_draft, before.mode(key.pass_mode).longest_draft)
-    samples = steady_samples(
-        [engine],
-        contexts=(max(2, span[0]), (span[0] + span[1]) // 2, max(2, span[1])),
-        max_draft=max_draft,
-        stopped=stopped,
-        progress=progress,
-    )
-    cost = cost_model(*samples)
+    contexts = (max(2, span[0]), max(2, (span[0] + span[1]) // 2), max(2, span[1]))
+    cost = measured_costs(engine, contexts, max_draft, stopped=stopped, progress=progress)
     try:
         save_cost(key, cost)
     except SpecVizError as error:
         say(str(error))
     return cost
+
+
+def measured_costs(
+    engine: Engine,
+    contexts: Sequence[int],
+    max_draft: int = LONGEST_DRAFT,
+    *,
+    stopped: Callable[[], bool] = never,
+    progress: Progress = lambda stage, share: None,
+) -> CostModel:
+    """Measure the costs at these context lengths without keeping them; arguments and errors as in `measure_costs`."""
+    return cost_model(
+        *steady_samples([engine], contexts=contexts, max_draft=max_draft, stopped=stopped, progress=progress)
+    )
 
 
 def steady_samples(

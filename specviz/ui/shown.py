@@ -100,7 +100,7 @@ class Shown:
         if self.cost is None:
             return f"{first} The cost of its passes was not measured, so there is no speedup."
         beyond = beyond_measured(self.cost, [len(self.recording.prompt_ids)], [len(self.recording.output_ids)])
-        words = f"{first} Speedups are modelled from pass times measured on {self.cost.pair.device}."
+        words = f"{first} Speedups are modelled. {self.cost.origin}"
         return f"{words} {outside_words(int(beyond.sum()), 1)}".rstrip()
 
 

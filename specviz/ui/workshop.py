@@ -15,6 +15,7 @@ from typing import Protocol
 import streamlit as st
 
 from specviz.analysis import CostModel
+from specviz.analysis.calibrated import MachineBusy
 from specviz.analysis.fidelity_report import FidelityReport
 from specviz.analysis.precisions import PrecisionComparison
 from specviz.errors import SpecVizError
@@ -221,7 +222,8 @@ class Workshop:
         shown = Shown(f"run:{job.id}", request.prompt, recording, cost, tokens, request.pair)
         job.shown = self._keep(job, [shown], kept.name_of_run(job.id))[0]
         if cost is None and not job.stop_asked:
-            cost = self._measured_costs(job, pair, [recording])
+            cost = self._costs_if_quiet(job, pair, [recording])
+        if shown.cost is None and cost is not None:
             shown = replace(shown, name=f"run:{job.id}:priced", cost=cost, _packed={})
             job.shown = self._keep(job, [shown], job.kept)[0] if job.kept else shown
 
@@ -236,7 +238,8 @@ class Workshop:
         ]
         job.members = tuple(self._keep(job, members, kept.new_name()))
         if cost is None and not job.stop_asked:
-            cost = self._measured_costs(job, pair, recordings)
+            cost = self._costs_if_quiet(job, pair, recordings)
+        if members[0].cost is None and cost is not None:
             members = [replace(one, name=f"{one.name}:priced", cost=cost, _packed={}) for one in members]
             job.members = tuple(self._keep(job, members, job.kept) if job.kept else members)
 
@@ -263,6 +266,14 @@ class Workshop:
     def _measured_costs(self, job: Job, pair: RunningPair, recordings: Sequence[Recording] = ()) -> CostModel:
         job.state = MEASURING
         return pair.measure_costs(job.request, recordings, lambda: job.stop_asked, job.report, job.notes.append)
+
+    def _costs_if_quiet(self, job: Job, pair: RunningPair, recordings: Sequence[Recording]) -> CostModel | None:
+        """None, with a note, where the machine is too busy: what was recorded is then shown without prices."""
+        try:
+            return self._measured_costs(job, pair, recordings)
+        except MachineBusy as error:
+            job.notes.append(f"{error} Until then there is no speedup.")
+            return None
 
     def _loaded(self, job: Job) -> RunningPair:
         choice = job.request.pair

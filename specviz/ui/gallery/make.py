@@ -10,10 +10,9 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specviz.analysis.calibrated import cost_model
-from specviz.engine.calibration import calibrate
 from specviz.engine.engine import Engine
 from specviz.engine.recording import record
+from specviz.measure.costs import measured_costs
 from specviz.models.defaults import PASS_MODE
 from specviz.models.loading import encode_prompt, load_pair
 from specviz.models.precision import natural_precision
@@ -103,7 +102,7 @@ def make(folder: Path) -> None:
     encoded = {item.name: encode_prompt(engine.pair, item.prompt) for item in PLAN}
     lengths = [len(ids) for ids in encoded.values()]
     contexts = (min(lengths), max(lengths), max(lengths) + NEW_TOKENS)
-    costs = cost_model(calibrate(engine, contexts=contexts)).to_json()
+    costs = measured_costs(engine, contexts).to_json()
     token_text = TokenText(engine.pair.tokenizer)
     for order, item in enumerate(PLAN):
         recording = record(
