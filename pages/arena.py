@@ -9,6 +9,7 @@ from specviz.plots.policy_figures import arena_figure, knob_figure, pairs_figure
 from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
+from specviz.ui.costs import cost_caption
 from specviz.ui.judging import arena_of, longest_draft, policy_descriptions
 from specviz.ui.messages import problem
 
@@ -33,6 +34,7 @@ try:
     st.text(f"Of all settings of a threshold: {advice_of(offered).recommendation}")
     st.page_link("pages/tuning.py", label="How that was chosen")
     chart(arena_figure(result), "arena-figure", 680)
+    cost_caption(offered.cost, offered.members[0].pair, "arena")
     table = arena_table(result)
     st.dataframe(
         table[SHOWN],
@@ -42,7 +44,7 @@ try:
             "policy": "Policy",
             "chosen": st.column_config.TextColumn("Knob", help="What either half chose for the other"),
             "speedup": st.column_config.NumberColumn("Speedup", format="%.3f ×", help="On prompts that did not choose"),
-            "low": st.column_config.NumberColumn("from", format="%.3f", help="95 % interval over prompts"),
+            "low": st.column_config.NumberColumn("from", format="%.3f", help="95 % interval: prompts, pass times"),
             "high": st.column_config.NumberColumn("to", format="%.3f"),
             "chosen_speedup": st.column_config.NumberColumn(
                 "Where chosen", format="%.3f ×", help="On the prompts that chose the knob: this flatters"

@@ -17,6 +17,7 @@ from specviz.plots.calibration_figures import (
 from specviz.ui import query
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
+from specviz.ui.costs import cost_caption
 from specviz.ui.judging import calibrations_of, longest_draft, recalibration_of
 from specviz.ui.messages import problem
 
@@ -144,6 +145,7 @@ try:
             chart(mapped_curves_figure(curves, by_rank=False), "mapped-over-tau", 420)
         with right:
             chart(mapped_curves_figure(curves, by_rank=True), "mapped-over-proposed", 420)
+        cost_caption(offered.cost, offered.members[0].pair, "calibration")
         best = {name: (curve.thresholds[curve.speedup.argmax()], curve.speedup.max()) for name, curve in curves.items()}
         st.text(
             f"With γ = {min(8, longest_draft(offered))} and drop held fixed, best threshold and speedup: "

@@ -10,6 +10,7 @@ from specviz.plots.calibration_figures import entropies_figure, groups_figure, s
 from specviz.plots.style import DRAFT, TARGET
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
+from specviz.ui.costs import cost_caption
 from specviz.ui.judging import stretches_of, token_flags
 from specviz.ui.messages import problem
 from specviz.ui.shaded_text import shaded_text
@@ -138,5 +139,6 @@ try:
         key="context-member",
     )
     one_text(offered.members[place])
+    cost_caption(offered.cost, offered.members[place].pair, "context")
 except SpecVizError as error:
     problem("This set cannot be shown by context.", error)

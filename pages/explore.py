@@ -7,6 +7,7 @@ from specviz.ui import query
 from specviz.ui.advice import show_recommendation
 from specviz.ui.charts import trace_charts
 from specviz.ui.choosing import choose_member, say_if_gone
+from specviz.ui.costs import cost_caption
 from specviz.ui.gallery import list_items
 from specviz.ui.library import ShownSet, gallery_recording, own_sets
 from specviz.ui.live_panel import drawn_setting, live_panel, settled
@@ -148,5 +149,6 @@ try:
         shown = gallery()
     if shown:
         panel(shown)
+        cost_caption(shown.cost, shown.pair, "explore")
 except SpecVizError as error:
     problem("This cannot be shown.", error)

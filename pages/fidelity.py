@@ -46,8 +46,8 @@ def trade_off(found: FidelityReport) -> None:
     st.caption(
         f"Drift is computed from both models' full distributions at {sum(len(text.confidence) for text in texts)} "
         f"positions of {len(texts)} texts that the target wrote at temperature {found.sampling.temperature:g}; a token "
-        "of the target's own drifts by nothing. Rounds are expected values, times come from passes measured on "
-        f"{found.cost.pair.device}. Lossy rules are taken at the target's contexts; their own texts lead elsewhere."
+        f"of the target's own drifts by nothing. Rounds are expected values. {found.cost.origin} "
+        "Lossy rules are taken at the target's contexts; their own texts lead elsewhere."
     )
 
 

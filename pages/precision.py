@@ -7,6 +7,7 @@ from specviz.errors import SpecVizError
 from specviz.plots.calibration_figures import reliability_figure
 from specviz.ui import query
 from specviz.ui.charts import chart
+from specviz.ui.costs import cost_caption
 from specviz.ui.messages import problem
 from specviz.ui.precision_panel import pack_lines, precision_panel, settled
 from specviz.ui.precisions import (
@@ -60,6 +61,7 @@ def show(comparison: PrecisionComparison, name: str) -> None:
         st.text(sentence)
     st.subheader("Each at its best")
     tables(comparison, labels)
+    cost_caption(comparison.baseline.cost, None, "precision")
     worst_place(comparison)
     st.subheader("Where the texts part")
     differences(comparison, combinations)

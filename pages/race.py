@@ -6,6 +6,7 @@ from specviz.errors import SpecVizError
 from specviz.ui import query
 from specviz.ui.advice import choose_on_fail
 from specviz.ui.choosing import choose_recording
+from specviz.ui.costs import cost_caption
 from specviz.ui.messages import problem
 from specviz.ui.race_view import race_view
 from specviz.ui.races import measured_race, modelled_race
@@ -36,7 +37,8 @@ try:
         race = f"{shown.name}:{tau}:{max_draft}:{on_fail}"
         text = display_from(shown.tokens)
         tokens = [text(token) for token in shown.recording.output_ids.tolist()]
-        origin = f"Modelled: replayed rounds, pass times measured on {shown.cost.pair.device}."
+        origin = f"Modelled: replayed rounds. {shown.cost.origin}"
     race_view("race", race, tokens, plain, speculative, origin)
+    cost_caption(shown.cost, shown.pair, "race")
 except SpecVizError as error:
     problem("This race cannot be run.", error)

@@ -197,9 +197,9 @@ def run_arena(options: argparse.Namespace) -> None:
     console.print(table)
     print_origin(cost)
     console.print(
-        "speedup: on prompts that did not choose the knob, with its interval over prompts; chosen: on those that did; "
-        "oracle: share of the optimal oracle's gain; t/pass: tokens per target pass; waste: share of draft steps whose "
-        "token was not accepted",
+        "speedup: on prompts that did not choose the knob, with its interval over prompts and pass times; chosen: on "
+        "those that did; oracle: share of the optimal oracle's gain; t/pass: tokens per target pass; waste: share of "
+        "draft steps whose token was not accepted",
         style="dim",
     )
     for sentence in result.sentences:

@@ -246,9 +246,9 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
 
     Columns: combination, target_precision, draft_precision, recordings, memory_bytes (weights of both models),
     plain_tokens_per_second, threshold, max_draft (the best setting), tokens_per_second, speedup over its own plain
-    decoding with low and high (limits of the interval over prompts), speedup_over_full with full_low and full_high,
-    acceptance_rate, tokens_per_target_pass, same_output (share of prompts whose output is that of the full-precision
-    baseline), first_divergence (median output position, from 0, at which those that differ part; NaN if none does),
+    decoding with low and high (limits of the interval over prompts and pass times), speedup_over_full with full_low and
+    full_high, acceptance_rate, tokens_per_target_pass, same_output (share of prompts whose output is that of the
+    full-precision baseline), first_divergence (median output position, from 0, at which those that differ part; NaN if none does),
     baseline (its precision), pass_mode, device.
     """
     rows = []
@@ -462,7 +462,7 @@ def describe_comparison(comparison: PrecisionComparison) -> str:
     lines = [
         f"{pair.target} with {pair.draft} on {pair.device}; {number} prompt{'s' * (number != 1)}, "
         f"pass mode {comparison.baseline.pass_mode}. Modelled from pass times measured together; "
-        f"{LEVEL:.0%} intervals over prompts.",
+        f"{LEVEL:.0%} intervals over prompts and pass times.",
         shown_combinations(comparison).to_string(index=False),
     ]
     if comparison.models:

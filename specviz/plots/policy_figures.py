@@ -34,7 +34,7 @@ def _about(result: Arena) -> list[str]:
 
 def arena_figure(result: Arena) -> go.Figure:
     """Speedup of every policy with its interval, the fastest on top; and what it had where its knob was chosen."""
-    about = [*_about(result), f"lines: {result.level:.0%} interval over prompts"]
+    about = [*_about(result), f"lines: {result.level:.0%} interval over prompts and pass times"]
     figure = new_figure("Every policy at its best knob", MODELLED, about, "speedup over plain decoding (×)", "")
     entries = result.entries[::-1]
     names = [plain(entry.label) for entry in entries]

@@ -40,7 +40,7 @@ def speedup_figure(
     about += [f"pass mode {curve.pass_mode}" for curve in curves.values()]
     if any(np.isfinite(curve.low).any() for curve in curves.values()):
         level = next(iter(curves.values())).level
-        about.append(f"band: {level:.0%} interval over prompts")
+        about.append(f"band: {level:.0%} interval over prompts and pass times")
     if any(curve.outside for curve in curves.values()):
         about.append(OUTSIDE)
     figure = new_figure("Speedup against threshold", MODELLED, about, "threshold τ", "speedup over plain decoding (×)")

@@ -96,7 +96,7 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
     level = comparison.baseline.grid.level
     st.caption(
         "At the best threshold and draft length of each on these prompts, with drop held fixed; in brackets "
-        f"{level:.0%} intervals over prompts."
+        f"{level:.0%} intervals over prompts and pass times."
     )
     if not comparison.models:
         return
