@@ -83,7 +83,7 @@ def test_record_then_sweep(pair, tmp_path, capsys):
     assert status == 2 and "given twice" in " ".join(complaint.split())
 
     other = tmp_path / "other.parquet"
-    run(["record", "--prompts", str(prompts), "--out", str(other), *pair, "-n", "16"], capsys)
+    run(["record", "--prompts", str(prompts), "--out", str(other), *pair, "-n", "16", "--measure-costs-again"], capsys)
     status, _, complaint = run(["sweep", str(out), str(other)], capsys)
     assert status == 2 and "another cost model" in " ".join(complaint.split())
 

@@ -108,7 +108,7 @@ def test_nonsense_in_the_form_is_a_sentence():
 def test_the_queue_measures_a_comparison(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "probe", lambda *_: Footprint(1.0, 1))
-    monkeypatch.setattr(measuring, "calibrate_together", partial(calibrate_together, repeats=3))
+    monkeypatch.setattr("specviz.measure.costs.calibrate_together", partial(calibrate_together, repeats=3))
     pair = PairChoice(*map(str, tiny_models.save_pair(tmp_path, "llama")))
     shop = Workshop(lambda *_: pytest.fail("no single pair is loaded"), compare=compare_at_precisions)
     prompts = (Prompt("1", "", "the cat"),)

@@ -53,7 +53,7 @@ def run(pair, parts, combinations, **arguments):
 def measured(pair, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "probe", lambda *_: FOOTPRINT)
-        patch.setattr(measuring, "calibrate_together", partial(calibrate_together, repeats=3))
+        patch.setattr("specviz.measure.costs.calibrate_together", partial(calibrate_together, repeats=3))
         combinations = [f"{precision}:{precision}" for precision in PRECISIONS]
         return run(pair, tmp_path_factory.mktemp("parts"), combinations, max_new_tokens=24, max_draft=4)
 
@@ -182,7 +182,7 @@ def test_first_divergence_is_found_with_its_margins(comparison):
 
 def test_command_writes_what_it_prints_and_goes_on_after_a_stop(pair, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measuring, "probe", lambda *_: FOOTPRINT)
-    monkeypatch.setattr(measuring, "calibrate_together", partial(calibrate_together, repeats=3))
+    monkeypatch.setattr("specviz.measure.costs.calibrate_together", partial(calibrate_together, repeats=3))
     parts = tmp_path / "out.parts"
 
     def one_is_kept():
@@ -274,7 +274,7 @@ def test_replay_equals_the_engine_where_rows_are_independent(pair, precision):
 
 def test_a_random_pair_of_a_size_gives_times_at_forced_agreement(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("specviz.bench.real_size.CONTEXTS", (8, 160))
-    monkeypatch.setattr("specviz.bench.real_size.calibrate_together", partial(calibrate_together, repeats=3))
+    monkeypatch.setattr("specviz.measure.costs.calibrate_together", partial(calibrate_together, repeats=3))
     pairs = "bf16:bf16,nf4:bf16,int8:int8"
     command = ["compare", "--random", "tiny", "--pairs", pairs, "--device", "cpu", "--out", str(tmp_path), "-g", "3"]
     assert cli.main(command) == 0

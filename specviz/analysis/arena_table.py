@@ -11,8 +11,8 @@ def arena_table(result: Arena) -> pd.DataFrame:
     Columns: policy, knob, chosen (the value that either half chose for the other), speedup, low, high (on prompts that
     did not choose; interval over prompts and pass times), level, chosen_speedup (on those that did), captured,
     captured_low, captured_high (share of the optimal oracle's gain), tokens_per_pass, waste (share of draft steps whose
-    token was not accepted), beats (policies that are surely slower), oracle, prompts, max_draft, pass_mode, target, draft,
-    target_precision, draft_precision, device.
+    token was not accepted), beats (policies that are surely slower), oracle, prompts, max_draft, pass_mode, target,
+    draft, target_precision, draft_precision, device.
     """
     rows = [
         {

@@ -248,8 +248,8 @@ def combination_table(comparison: PrecisionComparison) -> pd.DataFrame:
     plain_tokens_per_second, threshold, max_draft (the best setting), tokens_per_second, speedup over its own plain
     decoding with low and high (limits of the interval over prompts and pass times), speedup_over_full with full_low and
     full_high, acceptance_rate, tokens_per_target_pass, same_output (share of prompts whose output is that of the
-    full-precision baseline), first_divergence (median output position, from 0, at which those that differ part; NaN if none does),
-    baseline (its precision), pass_mode, device.
+    full-precision baseline), first_divergence (median output position, from 0, at which those that differ part; NaN if
+    none does), baseline (its precision), pass_mode, device.
     """
     rows = []
     for combination in comparison.combinations:
