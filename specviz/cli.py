@@ -152,7 +152,9 @@ def _add_setting_options(parser: argparse.ArgumentParser) -> None:
 def _add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 0.0, rule: bool = True) -> None:
     group = parser.add_argument_group("sampling, of target and draft alike, in the order in which it is applied")
     group.add_argument(
-        "--repetition-penalty", type=limits.REPETITION_PENALTY.read, default=1.0, help="1 is none (default)"
+        "--repetition-penalty",
+        type=limits.REPETITION_PENALTY.read,
+        help="1 is none (default: what the target's generation config asks for)",
     )
     group.add_argument(
         "--temperature",
@@ -339,7 +341,7 @@ def run(options: argparse.Namespace) -> None:
         with stage_progress() as report:
             for repeat in range(options.repeats):
                 report("Plain decoding, for comparison", repeat, options.repeats)
-                plain = engine.plain(prompt_ids, options.max_new_tokens, sampling=settings.sampling, seed=settings.seed)
+                plain = engine.plain(prompt_ids, options.max_new_tokens, **settings.of_text())
                 plain_seconds.append(observe_all(plain, ()).total_seconds)
                 if repeat:
                     again = observe_all(engine.speculative(prompt_ids, settings), ())

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from reference_round import DraftStep, TargetStep, reference_trace
 from scripted_models import ScriptedRunner
 
-from specviz.engine.decoding import Limits, decode
+from specviz.engine.decoding import decode
 from specviz.engine.distributions import distribution_statistics
 from specviz.engine.drafting import Drafter
 from specviz.engine.engine import observe_all
 from specviz.engine.events import DraftStep as DraftStepEvent
 from specviz.engine.events import Finished
+from specviz.engine.endings import Endings, Limits
 from specviz.engine.trace_recorder import TraceRecorder
 from specviz.replay import ConfidenceThreshold, FixedLength
 from specviz.trace import PairInfo, RunInfo, trace_differences
@@ -88,8 +89,8 @@ def test_the_loop_makes_the_reference_trace(seed, agreement, policy, max_draft, 
 
 
 def run(target, draft, policy, max_draft, max_new_tokens, eos_ids, stopped=lambda: False):
-    drafter = Drafter(ScriptedRunner(draft, width=2), policy, max_draft, frozenset(eos_ids))
-    limits = Limits(max_new_tokens, frozenset(eos_ids))
+    drafter = Drafter(ScriptedRunner(draft, width=2), policy, max_draft, Endings(frozenset(eos_ids)))
+    limits = Limits(max_new_tokens, Endings(frozenset(eos_ids)))
     run_settings = {
         "policy": policy.settings(),
         "max_draft": max_draft,
@@ -104,7 +105,7 @@ def run(target, draft, policy, max_draft, max_new_tokens, eos_ids, stopped=lambd
 
 def test_plain_decoding_is_the_loop_without_a_drafter():
     target, _ = scripted_pair(1, 0.5)
-    events = list(decode(ScriptedRunner(target), list(PROMPT), Limits(12, frozenset())))
+    events = list(decode(ScriptedRunner(target), list(PROMPT), Limits(12)))
     text = list(PROMPT)
     for _ in range(12):
         text.append(int(target(tuple(text)).argmax()))

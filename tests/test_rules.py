@@ -13,9 +13,10 @@ from specviz.analysis.fidelity import test_distribution as distribution_test
 from specviz.bench import rules as bench_rules
 from specviz.bench.toys import PROMPT, Simulation, toy_pair
 from specviz.engine.acceptance import DrawnRule, FixedNoiseRule
-from specviz.engine.decoding import Limits, decode
+from specviz.engine.decoding import decode
 from specviz.engine.drafting import Drafter
 from specviz.engine.engine import observe_all
+from specviz.engine.endings import Endings, Limits
 from specviz.engine.noise import draw, gumbel, states, uniform
 from specviz.engine.processing import Processing
 from specviz.errors import SpecVizError
@@ -286,6 +287,6 @@ def loop(pair, rule, seed, threshold, max_draft):
         ScriptedRunner(lambda text, table=table: table[text[-2], text[-1]].log(), width)
         for table, width in ((pair.target, None), (pair.draft, 2))
     )
-    drafter = Drafter(draft, ConfidenceThreshold(threshold), max_draft, frozenset(), at_work)
-    events = decode(target, list(PROMPT), Limits(7 + max_draft, frozenset()), drafter=drafter, rule=at_work)
+    drafter = Drafter(draft, ConfidenceThreshold(threshold), max_draft, Endings(), at_work)
+    events = decode(target, list(PROMPT), Limits(7 + max_draft), drafter=drafter, rule=at_work)
     return list(observe_all(events, ()).output_ids)

@@ -1,5 +1,7 @@
 """Sampling: transformers' processors, temperature 0, seeds, replay of coupled recordings, expectations of others."""
 
+import copy
+
 import numpy as np
 import pytest
 import tiny_models
@@ -67,12 +69,12 @@ def test_logits_are_processed_as_transformers_processes_them(values):
         assert torch.equal(ours[row : row + 1], expected)
 
 
-def test_a_reduced_head_is_penalised_by_token_not_by_row():
-    class Head:
-        row_of = {7: 0, 200: 1, 9: 2}.get
-
+def test_a_reduced_head_is_penalised_by_token_not_by_row(engine):
+    head = copy.copy(engine.draft_runner.head)
+    head._cover(torch.tensor([7, 200, 9]))
+    head.vocabulary = 201
     logits = torch.tensor([[1.0, -1.0, 2.0]])
-    found = Processing(Sampling(repetition_penalty=2), Head)(logits, [[200, 5, 9]])
+    found = Processing(Sampling(repetition_penalty=2), head)(logits, [[200, 5, 9]])
     assert found.tolist() == [[1.0, -2.0, 1.0]]
 
 
@@ -309,4 +311,4 @@ def test_a_policy_that_takes_drawn_tokens_back_is_refused_where_chance_decides()
 def test_greedy_with_a_temperature_is_refused(engine):
     with pytest.raises(SpecVizError, match="coupled"):
         output(engine, sampling=Sampling(0.7), rule=Greedy())
-    assert isinstance(engine.rule_at_work(Settings(sampling=Sampling(0.5), rule=Rejection())), DrawnRule)
+    assert isinstance(engine.rule_at_work(Settings(sampling=Sampling(0.5), rule=Rejection()), PROMPT), DrawnRule)

@@ -17,8 +17,7 @@ from specviz.engine.distributions import distribution_statistics
 from specviz.engine.heads import OutputHead
 from specviz.engine.noise import draw, gumbel, states, uniform
 from specviz.engine.processing import Processing
-from specviz.replay.rules import SHARED_NOISE, AcceptanceRule
-from specviz.replay.sampling import Sampling
+from specviz.replay.rules import SHARED_NOISE, AcceptanceRule, Greedy
 
 NAN = float("nan")
 DRAFT_DRAW, ACCEPTANCE, OWN_TOKEN = 1, 2, 3  # streams of random numbers
@@ -100,8 +99,8 @@ class GreedyRule:
         return logits
 
 
-class PenalisedGreedyRule(GreedyRule):
-    """Greedy decoding under a repetition penalty."""
+class ProcessedGreedyRule(GreedyRule):
+    """Greedy decoding from processed logits, such as under a repetition penalty."""
 
     def __init__(self, target: Processing, draft: Processing):
         self.target_distributions, self.draft_distributions = target, draft
@@ -113,7 +112,7 @@ class PenalisedGreedyRule(GreedyRule):
         return super().judge(self.target_distributions(logits, contexts_of(text, proposal)), proposal, text)
 
 
-class FixedNoiseRule(PenalisedGreedyRule):
+class FixedNoiseRule(ProcessedGreedyRule):
     """`coupled` and `target_sample_match`: the target's token at a position is the arg max of its log-probabilities
     plus Gumbel noise that belongs to seed and position, so it is a draw that no proposal influences.
 
@@ -160,7 +159,7 @@ class FixedNoiseRule(PenalisedGreedyRule):
         return gumbel(state, torch.arange(self._vocabulary, device=device))
 
 
-class DrawnRule(PenalisedGreedyRule):
+class DrawnRule(ProcessedGreedyRule):
     """`rejection` and the lossy rules: the draft draws from its own distribution, and chance decides what stands.
 
     Every number drawn belongs to the seed, the round and the step, so nothing is drawn twice.
@@ -279,14 +278,16 @@ def contexts_of(text: Sequence[int], proposal: Sequence[int]) -> list[list[int]]
 
 
 def rule_at_work(
-    rule: AcceptanceRule, sampling: Sampling, seed: int, target_head: OutputHead, draft_head: OutputHead
+    rule: AcceptanceRule,
+    seed: int,
+    target: Processing,
+    draft: Processing,
+    target_head: OutputHead,
+    draft_head: OutputHead,
 ) -> GreedyRule:
     """The object that takes and judges the tokens of one generation."""
-    if sampling.greedy:  # every rule comes to this when both distributions are certain
-        if sampling.repetition_penalty == 1:
-            return GreedyRule()
-        return PenalisedGreedyRule(Processing(sampling, target_head), Processing(sampling, draft_head))
-    target, draft = Processing(sampling, target_head), Processing(sampling, draft_head)
+    if isinstance(rule, Greedy):
+        return GreedyRule() if target.changes_nothing else ProcessedGreedyRule(target, draft)
     if not rule.fixed_output:
         return DrawnRule(rule, target, draft, draft_head=draft_head, seed=seed)
     shared = rule.draft_takes == SHARED_NOISE

@@ -243,7 +243,7 @@ class _Bench:
         """Seconds of one draft step over `tokens` tokens, statistics and decision included."""
         self._end_if_stopped()
         runner = self._draft[at]
-        drafter = Drafter(runner, FixedLength(), 1, frozenset())
+        drafter = Drafter(runner, FixedLength(), 1)
         text = self._text[: runner.length + tokens]
         began = self._clock.mark()
         drafter.policy.stops(drafter.step(text, [], 0))

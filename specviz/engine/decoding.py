@@ -3,16 +3,19 @@
 A round is defined in DESIGN.md's words: draft, verify in one target pass, accept from left to right, add one token of
 the target's own, roll both caches back to the committed text (Leviathan et al. 2023, algorithm 1, with a stopping
 policy on the draft). Without a drafter every proposal is empty and the loop is plain autoregressive decoding.
+
+A text ends with an end-of-sequence token or with the token that completes a stop string. No proposal goes beyond such a
+token (see `Drafter.propose`), so an accepted run can only end with it; then the target adds nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from specviz.engine.acceptance import GreedyRule
 from specviz.engine.clock import clock_for
 from specviz.engine.drafting import Drafter
+from specviz.engine.endings import Limits
 from specviz.engine.events import (
     DraftStopped,
     Event,
@@ -27,19 +30,6 @@ from specviz.trace.statuses import target_status
 
 def never() -> bool:
     return False
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a generation ends by itself: after `max_new_tokens`, or after a token among `eos_ids`.
-
-    `finish_reason` is what to call the first of these: `length`, or `context` when the models' context is what
-    bounds the number of tokens.
-    """
-
-    max_new_tokens: int
-    eos_ids: frozenset[int]
-    finish_reason: str = "length"
 
 
 def decode(
@@ -93,12 +83,13 @@ def decode(
 
         accepted = verdict.accepted
         new_tokens = list(proposal[:accepted])
-        ended_by_run = accepted > 0 and new_tokens[-1] in limits.eos_ids
+        ending = limits.endings.of(text + new_tokens, len(prompt_ids)) if accepted else None
         target_token, own_status = None, ""
-        if not ended_by_run:
+        if ending is None:
             target_token = verdict.target_tokens[accepted]
             own_status = target_status(len(proposal), accepted)
             new_tokens.append(target_token)
+            ending = limits.endings.of(text + new_tokens, len(prompt_ids))
         yield Verified(
             round_number,
             accepted,
@@ -126,8 +117,5 @@ def decode(
 
         emitted += len(new_tokens)
         round_number += 1
-        if new_tokens[-1] in limits.eos_ids:
-            reason = "eos"
-        elif emitted == limits.max_new_tokens:
-            reason = limits.finish_reason
+        reason = ending or (limits.finish_reason if emitted == limits.max_new_tokens else None)
     yield Finished(reason, tuple(text[len(prompt_ids) :]), prefill_seconds, seconds)

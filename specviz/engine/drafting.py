@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from specviz.engine.acceptance import GreedyRule
+from specviz.engine.endings import Endings
 from specviz.engine.events import DraftStep, DraftStopped
 from specviz.engine.runner import ModelRunner
 from specviz.replay.policies import Policy, StepStats
@@ -21,14 +22,14 @@ class Drafter:
         runner: the draft.
         policy: when to stop; kept across the rounds of one generation.
         max_draft: most tokens proposed in one round (gamma).
-        eos_ids: a proposed token among these ends the draft phase.
+        endings: a proposed token that would end the text ends the draft phase.
         rule: takes the draft's tokens; the same object judges them.
     """
 
     runner: ModelRunner
     policy: Policy
     max_draft: int
-    eos_ids: frozenset[int]
+    endings: Endings = Endings()
     rule: GreedyRule = field(default_factory=GreedyRule)
 
     def begin(self, prompt_ids: list[int], max_length: int) -> None:
@@ -46,6 +47,10 @@ class Drafter:
         stopped: Callable[[], bool],
     ) -> Iterator[DraftStep | DraftStopped]:
         """Yield the events of one draft phase, the last of them `DraftStopped`.
+
+        A proposed end-of-sequence token ends the phase (`eos`), and so does a token that completes a stop string. The
+        latter is called `stop` only where the phase would have gone on, so that a recording, which holds no text, can
+        tell: there the draft's steps end.
 
         Args:
             text: the committed text, prompt included.
@@ -69,8 +74,10 @@ class Drafter:
             if fails:
                 reason = self.policy.name
                 break
-            if stats.token in self.eos_ids:
-                reason = "eos"
+            ending = self.endings.of(text + proposal, len(text) - position)
+            if ending:
+                if ending == "eos" or len(proposal) < limit:
+                    reason = ending
                 break
         yield DraftStopped(round_number, reason, tuple(proposal[: self.policy.sent(len(proposal))]))
 

@@ -77,7 +77,7 @@ def distributions_along(
     engine: Engine, prompt_ids: list[int], output: Sequence[int], sampling: Sampling
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield (p, q), both (rows, V) after `sampling`, for one stretch of output positions after the other."""
-    rule = engine.rule_at_work(Settings(sampling=sampling))
+    rule = engine.rule_at_work(Settings(sampling=sampling, max_new_tokens=len(output)), prompt_ids)
     target, draft = engine.target_runner.fork(None, eager=True), engine.scoring_draft
     for runner in (target, draft):
         runner.begin(len(prompt_ids) + len(output))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 
@@ -12,18 +12,23 @@ import torch
 
 from specviz import limits
 from specviz.engine.acceptance import GreedyRule, rule_at_work
-from specviz.engine.decoding import Limits, decode, never
+from specviz.engine.decoding import decode, never
 from specviz.engine.drafting import Drafter
+from specviz.engine.endings import Endings, Limits
 from specviz.engine.events import Event
 from specviz.engine.family_check import make_runner
+from specviz.engine.processing import Processing, TextRequests
 from specviz.engine.runner import ModelRunner
 from specviz.engine.trace_recorder import TraceRecorder
 from specviz.errors import SpecVizError
 from specviz.models.loading import LoadedPair
 from specviz.models.pair_check import check_draft_fits
+from specviz.models.token_text import TokenText
+from specviz.replay.generation import LogitRequests, TargetRequests
 from specviz.replay.policies import ConfidenceThreshold, Policy
 from specviz.replay.rules import LOSSLESS, AcceptanceRule, Coupled, Greedy, recorded_drawing, stays_lossless
 from specviz.replay.sampling import Sampling
+from specviz.replay.stop_strings import StopStrings, check_stop_strings
 from specviz.trace import PairInfo, Recording, RunInfo, Trace
 
 PASS_MODES = limits.PASS_MODE.names
@@ -44,6 +49,8 @@ class Settings:
         rule: how proposals are judged; None takes `coupled`. At temperature 0 every rule comes to `greedy`, so it is
             that.
         seed: of everything drawn; the same seed gives the same run on the same device.
+        requests: what else changes the logits; None takes what the target's generation config asks for.
+        stop: strings that end the text; None takes those of the target's generation config.
     """
 
     policy: Policy = field(default_factory=lambda: ConfidenceThreshold(0.5))
@@ -52,6 +59,8 @@ class Settings:
     sampling: Sampling = field(default_factory=Sampling)
     rule: AcceptanceRule | None = None
     seed: int = 0
+    requests: LogitRequests | None = None
+    stop: tuple[str, ...] | None = None
 
     @classmethod
     def as_recorded(cls, recording: Recording, policy: Policy, max_draft: int, max_new_tokens: int) -> Settings:
@@ -65,6 +74,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.rule is None or self.sampling.greedy:
             object.__setattr__(self, "rule", Greedy() if self.sampling.greedy else Coupled())
+        if self.stop is not None:
+            object.__setattr__(self, "stop", check_stop_strings(self.stop))
         looks = self.policy.looks_at_drawn_token
         if self.rule.claim == LOSSLESS and not stays_lossless(self.rule, looks, self.policy.on_fail):
             raise SpecVizError(
@@ -80,6 +91,10 @@ class Settings:
         limits.SEED.check(self.seed)
         limits.MAX_DRAFT.check(self.max_draft)
         limits.MAX_NEW_TOKENS.check(self.max_new_tokens)
+
+    def of_text(self) -> dict:
+        """What decides the text, besides the number of its tokens, as `Engine.plain` takes it."""
+        return {name: getattr(self, name) for name in ("sampling", "seed", "requests", "stop")}
 
 
 class Engine:
@@ -112,14 +127,17 @@ class Engine:
             widest_draft,
             compiled,
         )
+        asked = getattr(pair.target.model, "generation_config", None)
+        self._asked = TargetRequests.of(asked.to_dict() if asked else {})
         invariant = pass_mode == "invariant"
         self._target = make_runner(pair.target, width=widest_draft + 1 if invariant else None, compiled=compiled)
         self._draft = make_runner(pair.draft, width=DRAFT_WIDTH if invariant else None, compiled=compiled)
+        self._asked.logits.check_vocabulary(self._target.head.vocabulary)
 
     def fork(self) -> Engine:
         """The same models and passes for another text, so that several generations can take turns."""
         other = Engine.__new__(Engine)
-        for name in ("pair", "pass_mode", "widest_draft", "compiled"):
+        for name in ("pair", "pass_mode", "widest_draft", "compiled", "_asked"):
             setattr(other, name, getattr(self, name))
         other._target = self._target.fork(self._target.width)
         other._draft = self._draft.fork(self._draft.width)
@@ -163,7 +181,23 @@ class Engine:
     def eos_ids(self) -> frozenset[int]:
         return frozenset(self.pair.target.eos_token_ids)
 
-    def limits(self, prompt_ids: list[int], max_new_tokens: int) -> Limits:
+    @cached_property
+    def _bytes_of(self) -> Callable[[int], bytes]:
+        return TokenText(self.pair.tokenizer).bytes_of
+
+    def settled(self, settings: Settings) -> Settings:
+        """`settings` with what they leave to the target's generation config."""
+        asked, sampling = self._asked, settings.sampling
+        if sampling.repetition_penalty is None:
+            sampling = replace(sampling, repetition_penalty=asked.repetition_penalty)
+        return replace(
+            settings,
+            sampling=sampling,
+            requests=asked.logits if settings.requests is None else settings.requests,
+            stop=asked.stop if settings.stop is None else settings.stop,
+        )
+
+    def limits(self, prompt_ids: list[int], settings: Settings) -> Limits:
         """The limits of a generation after `prompt_ids`, cut to the context of the pair.
 
         Raises:
@@ -177,8 +211,9 @@ class Engine:
                 f"The prompt has {len(prompt_ids)} tokens, but this pair's context holds {self.max_context}, "
                 "output included; shorten the prompt."
             )
-        reason = "length" if max_new_tokens <= room else "context"
-        return Limits(min(max_new_tokens, room), self.eos_ids, reason)
+        stop, wanted = self.settled(settings).stop, settings.max_new_tokens
+        endings = Endings(self.eos_ids, StopStrings(stop, self._bytes_of) if stop else None)
+        return Limits(min(wanted, room), endings, "length" if wanted <= room else "context")
 
     def speculative(
         self,
@@ -192,14 +227,25 @@ class Engine:
                 f"A draft length of {settings.max_draft} does not fit passes made for {self.widest_draft}; "
                 "raise the widest draft length."
             )
-        limits = self.limits(prompt_ids, settings.max_new_tokens)
-        rule = self.rule_at_work(settings)
-        drafter = Drafter(self._draft, settings.policy, settings.max_draft, limits.eos_ids, rule)
+        limits = self.limits(prompt_ids, settings)
+        rule = self.rule_at_work(settings, prompt_ids)
+        drafter = Drafter(self._draft, settings.policy, settings.max_draft, limits.endings, rule)
         return decode(self._target, prompt_ids, limits, drafter=drafter, rule=rule, stopped=stopped)
 
-    def rule_at_work(self, settings: Settings) -> GreedyRule:
-        """What takes and judges the tokens of one generation."""
-        return rule_at_work(settings.rule, settings.sampling, settings.seed, self._target.head, self._draft.head)
+    def rule_at_work(self, settings: Settings, prompt_ids: list[int]) -> GreedyRule:
+        """What takes and judges the tokens of one generation after `prompt_ids`."""
+        settings = self.settled(settings)
+        target, draft = self._target.head, self._draft.head
+        asked = TextRequests(
+            settings.requests,
+            tuple(prompt_ids),
+            settings.max_new_tokens,
+            tuple(sorted(self.eos_ids)),
+            target.vocabulary,
+            self._target.device,
+        )
+        processing = (Processing(settings.sampling, head, asked) for head in (target, draft))
+        return rule_at_work(settings.rule, settings.seed, *processing, target, draft)
 
     def plain(
         self,
@@ -209,16 +255,21 @@ class Engine:
         *,
         sampling: Sampling | None = None,
         seed: int = 0,
+        requests: LogitRequests | None = None,
+        stop: tuple[str, ...] | None = None,
     ) -> Iterator[Event]:
         """Events of plain autoregressive decoding with the target alone, one token a pass.
 
         When sampling, tokens are drawn as under `coupled`, so that both give the same text up to near-ties.
         """
+        settings = Settings(
+            max_new_tokens=max_new_tokens, sampling=sampling or Sampling(), seed=seed, requests=requests, stop=stop
+        )
         return decode(
             self.plain_runner,
             prompt_ids,
-            self.limits(prompt_ids, max_new_tokens),
-            rule=self.rule_at_work(Settings(sampling=sampling or Sampling(), seed=seed)),
+            self.limits(prompt_ids, settings),
+            rule=self.rule_at_work(settings, prompt_ids),
             stopped=stopped,
         )
 
@@ -248,13 +299,24 @@ class Engine:
         )
 
     def fixed_settings(self, settings: Settings) -> dict:
-        """Those settings that do not depend on the stopping policy, nor on the seed."""
+        """Those settings that do not depend on the stopping policy, nor on the seed.
+
+        `generation_config` has what is honoured of the target's generation config, `not_honoured` the names of what is
+        not, `stop` the strings that end the text; each is left out where it is empty.
+        """
+        settings = self.settled(settings)
+        of_text = {
+            "generation_config": settings.requests.settings(),
+            "not_honoured": self._asked.not_honoured(settings.sampling),
+            "stop": list(settings.stop),
+        }
         return {
             "pass_mode": self.pass_mode,
             "widest_draft": self.widest_draft,
             "compiled": self.compiled,
             **settings.rule.settings(),
             "sampling": settings.sampling.settings(),
+            **{name: values for name, values in of_text.items() if values},
         }
 
     def run_info(self, prompt: str, prompt_ids: list[int], settings: Settings) -> RunInfo:

@@ -39,7 +39,7 @@ class Verified:
 
     `target_tokens` and `target_margins` (top-1 minus top-2 logit, fp32) have one entry per row of the pass: entry j is
     what the target says after the j first proposed tokens, so entry `accepted` belongs to the target's own token.
-    `target_token` is None when the accepted run already ended with an end-of-sequence token. `hidden` are the target's
+    `target_token` is None when the accepted run already ended the text. `hidden` are the target's
     hidden states of all rows, (n + 1, d), left on the device for whoever wants more than the arg max.
     """
 
@@ -73,7 +73,7 @@ class RoundCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The generation is over: `reason` is eos, length, context or stopped.
+    """The generation is over: `reason` is eos, stop (a stop string), length, context or stopped (from outside).
 
     Seconds exclude loading, compiling and whatever the observer of the events did between two rounds.
     """

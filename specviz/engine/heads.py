@@ -69,13 +69,12 @@ class OutputHead:
         """The row of a token id, or None where the head has none."""
         return token if self._row_of is None else self._row_of.get(token)
 
-    def by_token(self, probabilities: torch.Tensor) -> torch.Tensor:
-        """Probabilities of rows (n, rows) as probabilities of token ids (n, vocabulary); what has no row has 0."""
+    def by_token(self, values: torch.Tensor, missing: float = 0.0) -> torch.Tensor:
+        """Values of rows (n, rows), such as probabilities, as values of token ids (n, vocabulary); what has no row has
+        the value `missing`."""
         if self.token_ids is None:
-            return probabilities
-        return probabilities.new_zeros(len(probabilities), self.vocabulary).index_copy_(
-            1, self._token_index, probabilities
-        )
+            return values
+        return values.new_full((len(values), self.vocabulary), missing).index_copy_(1, self._token_index, values)
 
     def by_row(self, values: torch.Tensor) -> torch.Tensor:
         """Values of token ids (n, V), V at least `vocabulary`, as values of rows (n, rows)."""

@@ -70,7 +70,7 @@ def measure(
                 return Measured(tuple(settings), plain, speculative, traces)
             progress("Measuring", (repeat * len(prompts) + number) / (repeats * len(prompts)))
             first = settings[0]
-            plain_run = baseline.plain(prompt, first.max_new_tokens, sampling=first.sampling, seed=first.seed)
+            plain_run = baseline.plain(prompt, first.max_new_tokens, **first.of_text())
             runs = [_Run(plain_run)]
             for fork, setting in zip(engines, settings, strict=True):
                 recorder = TraceRecorder(fork.run_info("", prompt, setting), setting.policy)

@@ -74,7 +74,8 @@ def measure(source: str, precision: str, device: str, tokens: int) -> Footprint:
     """Load and decode in this process."""
     import torch
 
-    from specviz.engine.decoding import Limits, decode
+    from specviz.engine.decoding import decode
+    from specviz.engine.endings import Endings, Limits
     from specviz.engine.family_check import make_runner
     from specviz.models.loading import encode_prompt, load_model
     from specviz.models.precision import check_precision, resolve_device
@@ -94,7 +95,7 @@ def measure(source: str, precision: str, device: str, tokens: int) -> Footprint:
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     with watcher:
-        for _ in decode(runner, prompt, Limits(tokens, frozenset(loaded.eos_token_ids))):
+        for _ in decode(runner, prompt, Limits(tokens, Endings(frozenset(loaded.eos_token_ids)))):
             pass
     peak = torch.cuda.max_memory_allocated(device) if on_cuda else watcher.peak - before
     return Footprint(seconds, peak)

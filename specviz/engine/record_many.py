@@ -21,6 +21,7 @@ from specviz.engine.recording import (
 )
 from specviz.errors import SpecVizError
 from specviz.models.loading import encode_prompt
+from specviz.replay.generation import LogitRequests
 from specviz.replay.rules import AcceptanceRule
 from specviz.replay.sampling import Sampling
 from specviz.trace import Recording, RecordingSet, read_recordings, write_recordings
@@ -57,6 +58,8 @@ def record_many(
     sampling: Sampling = GREEDY_SAMPLING,
     rule: AcceptanceRule | None = None,
     seed: int = 0,
+    requests: LogitRequests | None = None,
+    stop: tuple[str, ...] | None = None,
     chat: bool | None = None,
     written: dict[str, TargetOutput] | None = None,
     stopped: Callable[[], bool] = never,
@@ -76,7 +79,8 @@ def record_many(
     """
     check_set_size(len(prompts), max_draft)
     drafted = min(max_draft, engine.widest_draft)
-    settings = Settings(max_draft=drafted, max_new_tokens=max_new_tokens, sampling=sampling, rule=rule, seed=seed)
+    drawing = {"sampling": sampling, "rule": rule, "seed": seed, "requests": requests, "stop": stop}
+    settings = Settings(max_draft=drafted, max_new_tokens=max_new_tokens, **drawing)
     written = {} if written is None else written
     check_recordable(settings.rule)
     parts.mkdir(parents=True, exist_ok=True)
@@ -105,9 +109,7 @@ def record_many(
                     max_new_tokens=max_new_tokens,
                     max_draft=max_draft,
                     method=method,
-                    sampling=sampling,
-                    rule=rule,
-                    seed=seed,
+                    **drawing,
                     prompt=prompt.text,
                     prompt_id=prompt.id,
                     category=prompt.category,

@@ -16,14 +16,16 @@ import torch
 
 from specviz.engine.acceptance import GreedyRule
 from specviz.engine.decoding import never
+from specviz.engine.endings import Endings
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.engine.events import Event, Finished, Verified
 from specviz.engine.runner import ModelRunner
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, Policy
+from specviz.replay.generation import LogitRequests
 from specviz.replay.rules import LOSSY, AcceptanceRule
 from specviz.replay.sampling import Sampling
-from specviz.trace.recording import TOP_TOKENS, Recording
+from specviz.trace.recording import TEXT_ENDS, TOP_TOKENS, Recording
 
 METHODS = ("fast", "exact")
 DEFAULT_RECORDED_DRAFT = 16
@@ -67,7 +69,8 @@ def write_output(
     """Generate after `prompt_ids`, keeping what a recording needs of the target.
 
     Raises:
-        SpecVizError: unusable prompt or settings, or stopped before the first token.
+        SpecVizError: unusable prompt or settings, or stopped before the first token, or before the last where the
+            generation config forces the end of the text.
     """
     rows: list[torch.Tensor] = []
     margins: list[float] = []
@@ -85,6 +88,11 @@ def write_output(
     output = list(finished.output_ids)
     if not output:
         raise SpecVizError("The run was stopped before its first token; there is nothing to record.")
+    if finished.reason == "stopped" and engine.settled(settings).requests.forced_eos_token_id:
+        raise SpecVizError(
+            "The run was stopped, and with forced_eos_token_id a shorter text would have ended otherwise; ask for "
+            "fewer tokens instead."
+        )
     if finished.reason == "stopped":  # by then it is a text of that length
         return TargetOutput(output, torch.cat(rows), margins, "length", len(output))
     return TargetOutput(output, torch.cat(rows), margins, finished.reason, settings.max_new_tokens)
@@ -100,6 +108,8 @@ def record(
     sampling: Sampling = GREEDY_SAMPLING,
     rule: AcceptanceRule | None = None,
     seed: int = 0,
+    requests: LogitRequests | None = None,
+    stop: tuple[str, ...] | None = None,
     policy: Policy | None = None,
     prompt: str = "",
     prompt_id: str = "",
@@ -113,8 +123,9 @@ def record(
 
     Args:
         method: `fast` or `exact` (module docstring).
-        sampling, rule, seed: as in `Settings`. Under `rejection` the recording is not replayed but gives expectations
-            (`specviz.replay.replay_expected`); lossy rules cannot be recorded, for their text depends on the drafts.
+        sampling, rule, seed, requests, stop: as in `Settings`. Under `rejection` the recording is not replayed but
+            gives expectations (`specviz.replay.replay_expected`); lossy rules cannot be recorded, for their text depends
+            on the drafts.
         policy: when the draft stops in this generation; the recording is the same for all, up to that.
         written: the output, where the same target has written it already with these settings (`write_output`).
         observers: see the events of the generation.
@@ -129,22 +140,23 @@ def record(
     if max_draft < 1:
         raise SpecVizError(f"The draft length is {max_draft}; it must be at least 1.")
     policy = policy or ConfidenceThreshold(0.5)
-    settings = Settings(policy, min(max_draft, engine.widest_draft), max_new_tokens, sampling, rule, seed)
+    drafted = min(max_draft, engine.widest_draft)
+    settings = Settings(policy, drafted, max_new_tokens, sampling, rule, seed, requests, stop)
     check_recordable(settings.rule)
     if written is None:
         written = write_output(engine, prompt_ids, settings, observers=observers, stopped=stopped)
     output = written.output_ids
-    limits = engine.limits(prompt_ids, max_new_tokens)
+    endings = engine.limits(prompt_ids, settings).endings
     output_limit = engine.max_context - len(prompt_ids)
 
     progress("Scoring the text with the draft", 0.0)
     runner = engine.scoring_draft if method == "fast" else engine.draft_runner
-    chooser = engine.rule_at_work(settings)
+    chooser = engine.rule_at_work(settings, prompt_ids)
     target = _TargetText(engine.target_runner, chooser, prompt_ids, output, written.hidden)
     scores = _Scores(runner, chooser, target)
     _score_text(runner, scores, prompt_ids, output)
     draft_token = scores.tokens
-    reach = output_limit if written.finish_reason == "eos" else len(output)
+    reach = output_limit if written.finish_reason in TEXT_ENDS else len(output)
     branches = [
         _Branch(
             position,
@@ -156,7 +168,7 @@ def record(
         if draft_token[position] != output[position]
     ]
     grow = _grow_in_a_tree if runner.takes_trees else _grow_one_by_one
-    grow(_BranchDraft(runner, chooser, prompt_ids, output), branches, limits.eos_ids, progress)
+    grow(_BranchDraft(runner, chooser, prompt_ids, output, endings), branches, progress)
     progress("Reading the target's distributions", 0.0)
     target_columns = target.columns(draft_token)
 
@@ -176,7 +188,7 @@ def record(
         max_new_tokens=written.max_new_tokens,
         output_limit=output_limit,
         max_draft=max_draft,
-        eos_ids=tuple(sorted(limits.eos_ids)),
+        eos_ids=tuple(sorted(endings.eos_ids)),
         prompt_ids=np.array(prompt_ids, np.int32),
         output_ids=np.array(output, np.int32),
         draft_token=np.array(draft_token, np.int32),
@@ -316,26 +328,37 @@ def _score_text(runner: ModelRunner, scores: _Scores, prompt_ids: list[int], out
 class _BranchDraft:
     """The draft on its branches."""
 
-    def __init__(self, runner: ModelRunner, rule: GreedyRule, prompt_ids: list[int], output: list[int]):
-        self.runner, self._rule = runner, rule
+    def __init__(
+        self, runner: ModelRunner, rule: GreedyRule, prompt_ids: list[int], output: list[int], endings: Endings
+    ):
+        self.runner, self._rule, self._endings = runner, rule, endings
         self.prompt_length, self._text = len(prompt_ids), [*prompt_ids, *output]
 
     @torch.inference_mode()
     def extend(self, branches: list[_Branch], hidden: torch.Tensor) -> None:
         """Append to each branch the step that its row of `hidden` (branches, d) says."""
         starts = [self.prompt_length + branch.position for branch in branches]
-        contexts = [self._text[:start] + branch.tokens for start, branch in zip(starts, branches, strict=True)]
+        contexts = [self._context(branch) for branch in branches]
         values = self._rule.branch(self.runner.logits(hidden), contexts, starts)
         for branch, token, step in zip(branches, *_tokens_and_statistics(self.runner, values), strict=True):
             branch.tokens.append(token)
             branch.steps.append(step)
 
+    def lacks_steps(self, branch: _Branch) -> bool:
+        """Whether a draft phase could go on where the branch ends."""
+        if len(branch.steps) >= branch.needed:
+            return False
+        return self._endings.of(self._context(branch), self.prompt_length) is None
 
-def _grow_in_a_tree(draft: _BranchDraft, branches: list[_Branch], eos_ids: frozenset[int], progress) -> None:
+    def _context(self, branch: _Branch) -> list[int]:
+        return self._text[: self.prompt_length + branch.position] + branch.tokens
+
+
+def _grow_in_a_tree(draft: _BranchDraft, branches: list[_Branch], progress) -> None:
     """All branches of one depth in one pass: each row sees the text before its branch, and its own branch."""
     runner, prompt_length = draft.runner, draft.prompt_length
     text_length = runner.length
-    live = [branch for branch in branches if branch.needed > 0 and branch.tokens[0] not in eos_ids]
+    live = [branch for branch in branches if draft.lacks_steps(branch)]
     columns: dict[int, list[int]] = {id(branch): [] for branch in live}  # cache entries of each branch
     depth = 0
     while live:
@@ -351,7 +374,7 @@ def _grow_in_a_tree(draft: _BranchDraft, branches: list[_Branch], eos_ids: froze
         hidden = runner.forward_tree(tokens, positions, sees.to(runner.device))
         draft.extend(live, hidden)
         depth += 1
-        live = [b for b in live if len(b.steps) < b.needed and b.tokens[-1] not in eos_ids]
+        live = [branch for branch in live if draft.lacks_steps(branch)]
         progress(
             "Following the draft's branches",
             depth / max(1, max((b.needed for b in branches), default=1)),
@@ -359,11 +382,11 @@ def _grow_in_a_tree(draft: _BranchDraft, branches: list[_Branch], eos_ids: froze
     runner.rollback(runner.length - text_length)
 
 
-def _grow_one_by_one(draft: _BranchDraft, branches: list[_Branch], eos_ids: frozenset[int], progress) -> None:
+def _grow_one_by_one(draft: _BranchDraft, branches: list[_Branch], progress) -> None:
     """Each branch step in a pass of its own, from the last branch to the first, so that the cache only shrinks."""
     runner, prompt_length = draft.runner, draft.prompt_length
     for done, branch in enumerate(reversed(branches)):
         runner.rollback(runner.length - (prompt_length + branch.position))
-        while len(branch.steps) < branch.needed and branch.tokens[-1] not in eos_ids:
+        while draft.lacks_steps(branch):
             draft.extend([branch], runner.forward([branch.tokens[-1]]))
         progress("Following the draft's branches", (done + 1) / len(branches))

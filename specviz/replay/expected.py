@@ -115,6 +115,7 @@ class _Walk:
         self._policy, self._max_draft, self._budget = policy, max_draft, budget
         self._eos_ids = recording.eos_ids
         self._output = recording.output_ids[:budget].tolist()
+        self._last = len(recording.output_ids) - 1 if recording.ended else None  # no round goes beyond
         self._wrong = recording.draft_token.tolist()
         names = ("confidence", "entropy", "margin")
         self._main = list(zip(*(getattr(recording, f"draft_{name}").tolist() for name in names), strict=True))
@@ -123,7 +124,7 @@ class _Walk:
         self._offsets = recording.branch_offsets.tolist()
 
     def outcomes(self, start: int, chances: np.ndarray):
-        """Yield (probability, accepted, proposed, withheld, ended by an accepted end of sequence) of one round."""
+        """Yield (probability, accepted, proposed, withheld, whether the accepted run ended the text) of one round."""
         policy = deepcopy(self._policy)
         limit = min(policy.draft_limit(self._max_draft), self._max_draft, self._budget - start - 1)
         reached = 1.0
@@ -140,7 +141,7 @@ class _Walk:
                     proposed, withheld = self._after_rejection(deepcopy(policy), start, position, limit)
                 yield reached * (1 - chance), depth, proposed, withheld, False
             reached *= chance
-            if emitted in self._eos_ids:
+            if position == self._last:
                 yield reached, depth + 1, depth + 1, 0, True
                 return
             if fails:

@@ -47,6 +47,7 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
         policy.end_round(turn.proposed, turn.accepted, output[start : turn.end])
         start = turn.end
 
+    whole = recording.ended and len(output) == len(recording.output_ids)
     cut = "length" if rounds.budget == max_new_tokens else "context"
     settings = {
         **recording.settings,
@@ -63,7 +64,7 @@ def replay(recording: Recording, policy: Policy, max_draft: int, max_new_tokens:
             prompt=recording.prompt,
             prompt_ids=tuple(recording.prompt_ids.tolist()),
             output_ids=tuple(output),
-            finish_reason="eos" if output[-1] in recording.eos_ids else cut,
+            finish_reason=recording.finish_reason if whole else cut,
             seed=recording.seed,
         )
     )
@@ -151,6 +152,8 @@ class Rounds:
             if stats.token in self._eos_ids:
                 reason = "eos"
                 break
+        else:  # all that was recorded of this phase, which ends early only with a stop string
+            reason = "stop" if steps < limit else reason
         return steps, steps - policy.sent(steps - withheld), reason
 
     def said_after(self, start: int) -> list[StepStats]:

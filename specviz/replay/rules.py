@@ -20,7 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from specviz.errors import SpecVizError
+from specviz.replay.generation import LogitRequests
 from specviz.replay.sampling import Sampling
+from specviz.replay.stop_strings import check_stop_strings
 from specviz.trace.recording import Recording
 
 Array = Any  # a numpy array or a torch tensor
@@ -278,16 +280,27 @@ def recorded_rule(settings: Mapping) -> type[AcceptanceRule]:
     return RULES[name]
 
 
-def recorded_drawing(recording: Recording) -> tuple[Sampling, AcceptanceRule, int]:
-    """Sampling settings, rule and seed that a recording was made with.
+def recorded_drawing(
+    recording: Recording,
+) -> tuple[Sampling, AcceptanceRule, int, LogitRequests, tuple[str, ...]]:
+    """Sampling settings, rule, seed, other requests and stop strings that a recording was made with.
+
+    A recording from before the target's generation config counted has followed nothing of it.
 
     Raises:
         SpecVizError: its settings are not those of a recording.
     """
-    rule, values = recorded_rule(recording.settings), recording.settings.get("sampling", {})
+    settings = recording.settings
+    rule, values = recorded_rule(settings), settings.get("sampling", {})
     try:
-        return Sampling(**values), rule(), recording.seed
-    except (TypeError, ValueError) as error:
+        return (
+            Sampling(**{"repetition_penalty": 1.0, **values}),
+            rule(),
+            recording.seed,
+            LogitRequests.of(settings.get("generation_config", {})),
+            check_stop_strings(settings.get("stop", ())),
+        )
+    except (TypeError, ValueError, AttributeError) as error:
         raise SpecVizError("The sampling settings of this recording are damaged; record it again.") from error
 
 

@@ -26,7 +26,8 @@ class Sampling:
         top_p: keep the likeliest tokens whose probabilities add up to `top_p`; 1 keeps all (Holtzman et al. 2020).
         min_p: keep tokens at least `min_p` times as likely as the likeliest; 0 keeps all (Nguyen et al. 2024).
         repetition_penalty: divides the positive and multiplies the negative logits of tokens that the text holds
-            already, prompt included; 1 leaves them (Keskar et al. 2019). Works at temperature 0 too.
+            already, prompt included; 1 leaves them (Keskar et al. 2019). Works at temperature 0 too. None takes what
+            the target's generation config asks for, or 1.
 
     Raises:
         SpecVizError: a value is out of range.
@@ -36,11 +37,12 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    repetition_penalty: float = 1.0
+    repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
-            object.__setattr__(self, name, allowed.check(getattr(self, name)))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, allowed.check(value))
         if 0 < self.temperature < LOWEST_TEMPERATURE:
             raise SpecVizError(f"A temperature of {self.temperature} has the same effect as 0; give 0.")
 

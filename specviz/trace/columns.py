@@ -11,8 +11,8 @@ import numpy as np
 from specviz.trace.limits import LARGEST_INT
 from specviz.trace.statuses import DRAFT_STATUSES, TARGET_STATUSES
 
-STOP_REASONS = ("max_draft", "eos", "budget")  # besides the names of stopping policies
-FINISH_REASONS = ("eos", "length", "context", "stopped")
+STOP_REASONS = ("max_draft", "eos", "stop", "budget")  # besides the names of stopping policies
+FINISH_REASONS = ("eos", "stop", "length", "context", "stopped")  # stop: by a stop string; stopped: from outside
 
 TEXT = "str"
 INT = "int32"
@@ -101,7 +101,7 @@ ROUND_COLUMNS = (
     ),
     Column("draft_steps", INT, "steps", "draft forward passes that gave a distribution: proposed + withheld"),
     Column("emitted", INT, "tokens", "tokens committed by the round: the accepted run and the target's token if any"),
-    word("stop_reason", "what ended the draft phase: the policy's name, max_draft, eos or budget"),
+    word("stop_reason", "what ended the draft phase: the policy's name, max_draft, eos, stop (a stop string) or budget"),
     word("target_status", f"{', '.join(TARGET_STATUSES)}, or empty when the accepted run ended the text"),
     seconds("draft_seconds", "time of the draft phase; NaN when replayed"),
     seconds("verify_seconds", "time of the target's pass; NaN when replayed"),

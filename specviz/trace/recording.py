@@ -26,6 +26,7 @@ from specviz.trace.limits import (
 from specviz.trace.trace import PairInfo
 
 TOP_TOKENS = 5
+TEXT_ENDS = ("eos", "stop")  # finish reasons of a text that ended by itself
 
 # One value of a kind per recording.
 SCALAR_COLUMNS = (
@@ -86,9 +87,10 @@ class Recording:
     """One prompt's recording. Shapes: N output positions, P prompt tokens, B branch steps in all.
 
     A branch goes on from the draft's wrong token and has `max_draft - 1` further steps. It is shorter where it
-    ended with an end-of-sequence token (its last token, or the wrong token itself), and it may be shorter near the end
-    of the output where no round can reach: the last token of an output is never proposed, so a step at output position
-    N - 1 or later is not needed unless the output ended with end-of-sequence (then `output_limit` takes N's place).
+    ended with an end-of-sequence token or completed a stop string (by its last token, or by the wrong token itself),
+    and it may be shorter near the end of the output where no round can reach: the last token of an output is never
+    proposed, so a step at output position N - 1 or later is not needed unless the output ended by itself (then
+    `output_limit` takes N's place).
     """
 
     prompt_id: str
@@ -97,7 +99,7 @@ class Recording:
     pair: PairInfo
     settings: Mapping  # JSON-able: pass_mode, rule, and whatever else does not depend on the stopping policy
     seed: int
-    finish_reason: str  # eos, length or context; a run stopped from outside is recorded as one of that length
+    finish_reason: str  # eos, stop, length or context; a run stopped from outside is recorded as one of that length
     max_new_tokens: int  # as asked for when recording
     output_limit: int  # most output tokens that fit the context after this prompt
     max_draft: int  # G: the longest draft length that can be replayed
@@ -140,8 +142,8 @@ class Recording:
 
     @property
     def ended(self) -> bool:
-        """Whether the output ended with an end-of-sequence token."""
-        return self.finish_reason == "eos"
+        """Whether the output ended by itself: with an end-of-sequence token or a stop string."""
+        return self.finish_reason in TEXT_ENDS
 
     def budget(self, max_new_tokens: int | None = None) -> int:
         """Most tokens a replay with this `max_new_tokens` (default: as recorded) may emit, context included.
@@ -153,6 +155,13 @@ class Recording:
             max_new_tokens = self.max_new_tokens
         if max_new_tokens < 1:
             raise SpecVizError(f"max_new_tokens is {max_new_tokens}; it must be at least 1.")
+        if max_new_tokens != self.max_new_tokens and "forced_eos_token_id" in self.settings.get(
+            "generation_config", ()
+        ):
+            raise SpecVizError(
+                f"The end of this text was forced at {self.max_new_tokens} tokens (forced_eos_token_id), so it says "
+                f"nothing of a text of {max_new_tokens}; record again with that many."
+            )
         limit = min(max_new_tokens, self.output_limit)
         if not self.ended and limit > len(self.output_ids):
             raise SpecVizError(
@@ -214,7 +223,8 @@ def _problems(recording: Recording):
         return
     budget = min(recording.max_new_tokens, recording.output_limit)
     cut = "length" if budget == recording.max_new_tokens else "context"
-    if recording.finish_reason not in ("eos", cut):
+    stops = bool(recording.settings.get("stop"))
+    if recording.finish_reason not in (("eos", "stop", cut) if stops else ("eos", cut)):
         yield f"the finish reason is {recording.finish_reason!r}"
     if number > budget or (number < budget and not recording.ended):
         yield f"it holds {number} of {budget} tokens but finished by {recording.finish_reason!r}"
@@ -222,7 +232,7 @@ def _problems(recording: Recording):
         yield f"max_draft is {recording.max_draft}, which is not 1 to {MOST_DRAFT}"
         return
     is_eos = np.isin(output, recording.eos_ids)
-    if is_eos[:-1].any() or is_eos[-1] != recording.ended:
+    if is_eos[:-1].any() or is_eos[-1] != (recording.finish_reason == "eos"):
         yield "its end-of-sequence tokens and its finish reason disagree"
 
     offsets = recording.branch_offsets
@@ -237,7 +247,8 @@ def _problems(recording: Recording):
     needed = np.minimum(recording.max_draft - 1, reach - 2 - np.arange(number))
     last_token = recording.draft_token.copy()
     last_token[lengths > 0] = recording.branch_token[offsets[1:][lengths > 0] - 1]
-    if (wrong & (lengths < needed) & ~np.isin(last_token, recording.eos_ids)).any():
+    # where a branch completes a stop string only its text would tell
+    if not stops and (wrong & (lengths < needed) & ~np.isin(last_token, recording.eos_ids)).any():
         yield "a branch is too short"
     eos_steps = np.flatnonzero(np.isin(recording.branch_token, recording.eos_ids))
     if not np.isin(eos_steps + 1, offsets).all() or (lengths[np.isin(recording.draft_token, recording.eos_ids)]).any():

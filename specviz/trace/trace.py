@@ -64,7 +64,8 @@ class RunInfo:
     """Everything about a generation that is not a round or a step.
 
     `settings` is JSON-able and holds at least `policy` (the policy's own settings), `max_draft`, `max_new_tokens`,
-    `pass_mode` ("invariant" or "fast"), `rule` (acceptance rule) and `eos_ids`.
+    `pass_mode` ("invariant" or "fast"), `rule` (acceptance rule) and `eos_ids`; where there is any, `stop` (strings
+    that end the text), `generation_config` (what is honoured of the target's), `not_honoured` (names of what is not).
     """
 
     origin: Name  # "measured" or "replayed"
@@ -73,7 +74,7 @@ class RunInfo:
     prompt: Annotated[str, Meta(max_length=MOST_PROMPT_TEXT)]
     prompt_ids: Annotated[tuple[TokenId, ...], Meta(max_length=MOST_PROMPT)]
     output_ids: Annotated[tuple[TokenId, ...], Meta(max_length=MOST_OUTPUT)]
-    finish_reason: Name  # eos, length, context or stopped
+    finish_reason: Name  # one of FINISH_REASONS
     seed: int = 0
     prefill_seconds: Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)] = float("nan")
     total_seconds: Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)] = float("nan")
@@ -150,7 +151,7 @@ def _problems(trace: Trace):
     if not isinstance(policy, str) or not re.fullmatch("[a-z_]*", policy):  # it becomes a cell of a spreadsheet
         yield f"the policy's name {str(policy)[:40]!r} is more than small letters and underscores"
     if not np.isin(rounds["stop_reason"], (*STOP_REASONS, policy)).all():
-        yield "a stop reason is neither the policy's name nor max_draft, eos or budget"
+        yield "a stop reason is neither the policy's name nor max_draft, eos, stop or budget"
     rejecting = rounds["accepted"] < rounds["proposed"]
     if not np.isin(rounds["target_status"], (*TARGET_STATUSES, "")).all():
         yield "a round's target status is unknown"

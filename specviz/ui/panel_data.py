@@ -160,8 +160,10 @@ def round_variants(
     limit = np.minimum(budget_left, max_draft)
     ends_text = np.isin(tokens, recording.eos_ids)
     to_end = np.where(ends_text.any(axis=1), ends_text.argmax(axis=1) + 1, max_draft + 1)
-    steps = np.minimum(np.minimum((tokens >= 0).sum(axis=1), limit), to_end)
-    reasons = np.where(to_end <= limit, "eos", np.where(limit == max_draft, "max_draft", "budget"))
+    recorded = (tokens >= 0).sum(axis=1)  # fewer than the limit only where they complete a stop string
+    steps = np.minimum(np.minimum(recorded, limit), to_end)
+    endings = (to_end <= limit, recorded < limit, limit == max_draft)
+    reasons = np.select(endings, ("eos", "stop", "max_draft"), "budget")
     accepted = np.minimum(steps, right)
     ends = np.minimum(np.arange(number) + accepted + 1, number)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from specviz.analysis.comparison import MeasuredPoint
 from specviz.analysis.prompts import Prompt
 from specviz.replay import AcceptanceRule, Sampling
+from specviz.replay.generation import LogitRequests
 from specviz.replay.rules import recorded_drawing
 from specviz.trace import Recording
 
@@ -24,11 +25,13 @@ class PairChoice:
 
 @dataclass(frozen=True)
 class Drawing:
-    """How tokens are drawn, as the engine's `Settings` take it; greedy by default."""
+    """How tokens are drawn and what ends the text, as the engine's `Settings` take it; greedy by default."""
 
     sampling: Sampling = field(default_factory=Sampling)
     rule: AcceptanceRule | None = None
     seed: int = 0
+    requests: LogitRequests | None = None
+    stop: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, recording: Recording) -> "Drawing":
@@ -40,7 +43,8 @@ class Drawing:
         return cls(*recorded_drawing(recording))
 
     def arguments(self) -> dict:
-        return {"sampling": self.sampling, "rule": self.rule, "seed": self.seed}
+        names = ("sampling", "rule", "seed", "requests", "stop")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,7 @@ class LivePair:
         ids = encode_prompt(self._pair, request.prompt)
         settings = _settings(request)
         self._engine.warm_up(ids)
-        plain, plain_output = _timed(
-            self._engine.plain(ids, request.max_new_tokens, stopped, sampling=settings.sampling, seed=settings.seed)
-        )
+        plain, plain_output = _timed(self._engine.plain(ids, request.max_new_tokens, stopped, **settings.of_text()))
         speculative, output = _timed(self._engine.speculative(ids, settings, stopped))
         if stopped():
             raise SpecVizError("The race was stopped.")

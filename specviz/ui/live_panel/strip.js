@@ -1,6 +1,6 @@
 // The output as tokens, in two readings: a text with its drafted ghosts, and one row a round.
 
-const CUT = { threshold: "τ", max_draft: "γ", eos: "end", budget: "limit" };
+const CUT = { threshold: "τ", max_draft: "γ", eos: "end", stop: "end", budget: "limit" };
 
 class TextReading {
   constructor(root) {
@@ -135,6 +135,7 @@ function roundRow(lookup, round) {
     threshold: "drafting stopped here: the confidence did not exceed the threshold",
     max_draft: "drafting stopped here: the draft length was reached",
     eos: "drafting stopped here: the draft proposed the end of the text",
+    stop: "drafting stopped here: the draft completed a stop string",
     budget: "drafting stopped here: no more tokens are wanted",
   }[round.reason] ?? "";
   row.append(cut);
