@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING
@@ -178,6 +178,13 @@ def _add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 
             help="acceptance rule: greedy (default at temperature 0), coupled (default above), rejection, "
             "target_sample_match; lossy, with their number: lenient=0.5, top_k=3, typical=0.09",
         )
+        parser.add_argument(
+            "--stop",
+            action="append",
+            metavar="STRING",
+            help="end the text with the token that completes this string; may be given several times (default: what "
+            "the target's generation config asks for)",
+        )
     group.add_argument("--seed", type=limits.SEED.read, default=0, help="of everything drawn (default 0)")
 
 
@@ -189,8 +196,11 @@ def _sampling(options: argparse.Namespace) -> Sampling:
 
 
 def _drawing(options: argparse.Namespace) -> dict:
-    """Sampling, rule and seed as `Settings` and `record` take them."""
-    return {"sampling": _sampling(options), "rule": options.rule, "seed": options.seed}
+    """Sampling, rule, seed and stop strings as `Settings` and `record` take them."""
+    from specviz.replay.stop_strings import check_stop_strings
+
+    stop = check_stop_strings(options.stop) if options.stop else None
+    return {"sampling": _sampling(options), "rule": options.rule, "seed": options.seed, "stop": stop}
 
 
 def _load(options: argparse.Namespace):
@@ -331,7 +341,8 @@ def run(options: argparse.Namespace) -> None:
 
     console.print(TerminalView.key())
     console.print()
-    view = TerminalView(console, token_text, options.ghosts)
+    stop = engine.settled(settings).stop
+    view = TerminalView(console, token_text, options.ghosts, stop)
     trace = engine.trace(prompt_ids, settings, prompt=options.prompt, observers=(view.observe,))
     console.print()
     if options.csv:
@@ -347,11 +358,13 @@ def run(options: argparse.Namespace) -> None:
                     again = observe_all(engine.speculative(prompt_ids, settings), ())
                     speculative_seconds.append(again.total_seconds)
     console.print(_summary(trace, plain_seconds, speculative_seconds))
+    _say_not_honoured(trace.run.settings)
     if options.csv:
         console.print(f"Trace written to {options.csv}", markup=False)
 
 
 def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]) -> Table:
+    from specviz.replay.generation import honoured_names
     from specviz.replay.rules import LOSSLESS, recorded_rule
 
     rounds, run = trace.rounds, trace.run
@@ -368,7 +381,10 @@ def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]
     rule = recorded_rule(run.settings)
     claim = "lossless" if rule.claim == LOSSLESS else "lossy: not distributed as the target's own text"
     table.add_row("acceptance rule", rule.name, claim)
-    table.add_row("tokens", str(len(run.output_ids)), f"ended by {run.finish_reason}")
+    shown = "; shown up to the stop string" if run.finish_reason == "stop" else ""
+    table.add_row("tokens", str(len(run.output_ids)), f"ended by {run.finish_reason}{shown}")
+    if honoured := honoured_names(run.settings):
+        table.add_row("generation config", "honoured", ", ".join(honoured))
     table.add_row("rounds (target passes)", str(count), "")
     table.add_row(
         "tokens per target pass",
@@ -456,6 +472,7 @@ def record(options: argparse.Namespace) -> int:
     from specviz.models.token_text import TokenText
     from specviz.trace import used_tokens, write_recordings
 
+    drawing = _drawing(options)
     prompts = load_prompts(options.prompts) if options.prompts else default_prompts()
     engine = Engine(
         _load(options), pass_mode=options.pass_mode, widest_draft=DEFAULT_MAX_DRAFT, compiled=options.compile
@@ -469,7 +486,7 @@ def record(options: argparse.Namespace) -> int:
             max_new_tokens=options.max_new_tokens,
             max_draft=options.max_draft,
             method="exact" if options.exact else "fast",
-            **_drawing(options),
+            **drawing,
             chat=False if options.raw else None,
             stopped=stopped,
             progress=report,
@@ -492,6 +509,7 @@ def record(options: argparse.Namespace) -> int:
     write_recordings(recordings.with_tokens(tokens), options.out)
     shutil.rmtree(parts_folder(options.out), ignore_errors=True)
     console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
+    _say_not_honoured(recordings.settings)
     return 1 if made.failures else 0
 
 
@@ -514,6 +532,13 @@ def _costs(options: argparse.Namespace, engine, span: tuple[int, int], max_draft
         progress=lambda stage, share: report(stage, share, 1.0),
         say=say,
     )
+
+
+def _say_not_honoured(settings: Mapping) -> None:
+    from specviz.replay.generation import not_honoured_words
+
+    if words := not_honoured_words(settings):
+        errors.print(words, markup=False, soft_wrap=True)
 
 
 def _add_sweep(commands) -> None:

@@ -124,8 +124,8 @@ def record(
     Args:
         method: `fast` or `exact` (module docstring).
         sampling, rule, seed, requests, stop: as in `Settings`. Under `rejection` the recording is not replayed but
-            gives expectations (`specviz.replay.replay_expected`); lossy rules cannot be recorded, for their text depends
-            on the drafts.
+            gives expectations (`specviz.replay.replay_expected`); lossy rules cannot be recorded, for their text
+            depends on the drafts.
         policy: when the draft stops in this generation; the recording is the same for all, up to that.
         written: the output, where the same target has written it already with these settings (`write_output`).
         observers: see the events of the generation.

@@ -4,6 +4,7 @@ import streamlit as st
 
 from specviz.replay import Sampling
 from specviz.replay.rules import RULES, Coupled, TargetSampleMatch
+from specviz.replay.stop_strings import MOST_STRINGS
 from specviz.trace.kept import name_of_run
 from specviz.ui import query
 from specviz.ui.choosing import links_to
@@ -15,12 +16,13 @@ from specviz.ui.requests import Drawing, RunRequest
 from specviz.ui.shown import Shown
 from specviz.ui.watching import outcome, say_not_kept, watch
 
+LINE_BREAKS = {"\n": "⏎ (line break)", "\n\n": "⏎⏎ (empty line)"}  # stop strings that cannot be typed
 RECORDED_DRAFT = 16
 
 
 def choose_drawing(key: str) -> Drawing:
-    """Ask how tokens are drawn. On offer are the rules under which a recording replays exactly."""
-    with st.expander("Sampling"):
+    """Ask how tokens are drawn and what ends the text. On offer are the rules whose recordings replay exactly."""
+    with st.expander("Sampling and stop strings"):
         st.caption(
             "At temperature 0 the likeliest token is taken. Above, both models draw with noise that belongs to seed "
             "and position, so that the text is a fair draw from the target and still the same for every threshold."
@@ -35,7 +37,19 @@ def choose_drawing(key: str) -> Drawing:
             help="Both are lossless. coupled: the draft draws with the target's noise. target_sample_match: the draft "
             "takes its likeliest token.",
         )
-    return Drawing(sampling, None if sampling.greedy else RULES[rule](), seed)
+        stop = st.multiselect(
+            "Stop strings",
+            list(LINE_BREAKS),
+            format_func=lambda string: LINE_BREAKS.get(string, string),
+            accept_new_options=True,
+            max_selections=MOST_STRINGS,
+            placeholder="type one and press Enter",
+            key=f"{key}-stop",
+            persist_state=STAYS,
+            help="The text ends with the token that completes one of these. Left empty, those of the target's "
+            "generation config count.",
+        )
+    return Drawing(sampling, None if sampling.greedy else RULES[rule](), seed, stop=tuple(stop) or None)
 
 
 def choose_sampling(key: str, temperature: float = 0.0) -> tuple[Sampling, int]:
@@ -53,7 +67,15 @@ def choose_sampling(key: str, temperature: float = 0.0) -> tuple[Sampling, int]:
     columns = st.columns(3, vertical_alignment="bottom")
     min_p = columns[0].number_input("Min-p", 0.0, 1.0, 0.0, 0.05, key=f"{key}-min-p", persist_state=STAYS)
     penalty = columns[1].number_input(
-        "Repetition penalty", 0.5, 2.0, 1.0, 0.05, key=f"{key}-penalty", persist_state=STAYS
+        "Repetition penalty",
+        0.5,
+        2.0,
+        None,
+        0.05,
+        key=f"{key}-penalty",
+        placeholder="as the target asks",
+        help="1 is none. Left empty, what the target's generation config asks for counts.",
+        persist_state=STAYS,
     )
     seed = columns[2].number_input("Seed", 0, 2**31 - 1, 0, key=f"{key}-seed", persist_state=STAYS)
     return Sampling(chosen, int(top_k), top_p, min_p, penalty), int(seed)

@@ -9,6 +9,7 @@ from specviz.analysis.cost_model import beyond_measured, outside_words
 from specviz.errors import SpecVizError
 from specviz.models.precision import rows_are_independent
 from specviz.replay import ConfidenceThreshold, replay
+from specviz.replay.generation import not_honoured_words
 from specviz.replay.policies import ON_FAIL
 from specviz.replay.rules import recorded_rule
 from specviz.trace import Recording, Trace
@@ -95,6 +96,10 @@ class Shown:
         if sampling.get("temperature"):
             rule = recorded_rule(self.recording.settings).name
             first += f" Drawn at temperature {sampling['temperature']:g} under {rule}, seed {self.recording.seed}."
+        if self.recording.finish_reason == "stop":
+            first += " It ended with a stop string; the token that completes the string is the last."
+        if unfollowed := not_honoured_words(self.recording.settings):
+            first += f" {unfollowed}"
         if not all(map(_rows_are_independent, (pair.target_precision, pair.draft_precision))):
             first += " At int8 what a row of a pass says depends on its neighbours, so a real run may differ."
         if self.cost is None:
