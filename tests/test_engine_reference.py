@@ -12,10 +12,10 @@ from scripted_models import ScriptedRunner
 from specviz.engine.decoding import decode
 from specviz.engine.distributions import distribution_statistics
 from specviz.engine.drafting import Drafter
+from specviz.engine.endings import Endings, Limits
 from specviz.engine.engine import observe_all
 from specviz.engine.events import DraftStep as DraftStepEvent
 from specviz.engine.events import Finished
-from specviz.engine.endings import Endings, Limits
 from specviz.engine.trace_recorder import TraceRecorder
 from specviz.replay import ConfidenceThreshold, FixedLength
 from specviz.trace import PairInfo, RunInfo, trace_differences

@@ -15,8 +15,8 @@ from specviz.bench.toys import PROMPT, Simulation, toy_pair
 from specviz.engine.acceptance import DrawnRule, FixedNoiseRule
 from specviz.engine.decoding import decode
 from specviz.engine.drafting import Drafter
-from specviz.engine.engine import observe_all
 from specviz.engine.endings import Endings, Limits
+from specviz.engine.engine import observe_all
 from specviz.engine.noise import draw, gumbel, states, uniform
 from specviz.engine.processing import Processing
 from specviz.errors import SpecVizError
