@@ -14,6 +14,7 @@ from specviz.analysis.prompts import Prompt
 from specviz.errors import SpecVizError
 from specviz.models.builtin import prepare_target
 from specviz.replay import ConfidenceThreshold, Sampling, replay
+from specviz.replay.generation import LogitRequests
 from specviz.replay.rules import TargetSampleMatch
 from specviz.trace import used_tokens
 from specviz.ui.requests import Drawing, MeasureRequest, PairChoice, RaceRequest, RunRequest, SweepRequest
@@ -95,7 +96,7 @@ def test_a_sweep_reports_the_bad_prompt_and_keeps_the_rest(pair, choice, tmp_pat
 
 def test_a_sweep_draws_as_the_form_says(pair, choice, tmp_path, monkeypatch):
     monkeypatch.setattr("specviz.ui.running.cache_folder", lambda: tmp_path)
-    drawing = Drawing(Sampling(0.9, top_k=30), TargetSampleMatch(), 7)
+    drawing = Drawing(Sampling(0.9, 30, repetition_penalty=1.0), TargetSampleMatch(), 7, LogitRequests(), ("stop",))
     prompts = (Prompt("1", "", "the cat"),)
     (recording,), tokens, _ = pair.sweep(SweepRequest(choice, prompts, 12, 4, drawing), go_on, quiet)
     assert Drawing.of(recording) == drawing

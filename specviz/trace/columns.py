@@ -101,7 +101,7 @@ ROUND_COLUMNS = (
     ),
     Column("draft_steps", INT, "steps", "draft forward passes that gave a distribution: proposed + withheld"),
     Column("emitted", INT, "tokens", "tokens committed by the round: the accepted run and the target's token if any"),
-    word("stop_reason", "what ended the draft phase: the policy's name, max_draft, eos, stop (a stop string) or budget"),
+    word("stop_reason", "what ended the draft phase: the policy's name, max_draft, eos, stop (string) or budget"),
     word("target_status", f"{', '.join(TARGET_STATUSES)}, or empty when the accepted run ended the text"),
     seconds("draft_seconds", "time of the draft phase; NaN when replayed"),
     seconds("verify_seconds", "time of the target's pass; NaN when replayed"),

@@ -57,6 +57,9 @@ class RunSettings(TypedDict, total=False):
     sampling: dict[Name, Number | int | None]
     eos_ids: Annotated[list[TokenId], Meta(max_length=MOST_EOS)]
     recorded: Name
+    generation_config: dict[Name, Any]
+    not_honoured: list[Name]
+    stop: list[Name]
 
 
 @dataclass(frozen=True)
