@@ -8,6 +8,7 @@ from specviz.ui import query
 from specviz.ui.advice import advice_of, choose_on_fail, show_recommendation
 from specviz.ui.charts import chart
 from specviz.ui.choosing import first_set, say_if_gone
+from specviz.ui.costs import cost_caption
 from specviz.ui.library import ShownSet, sets_on_offer
 from specviz.ui.measuring import checks_of, measure_form, measured_points
 from specviz.ui.messages import problem
@@ -87,6 +88,7 @@ def comparison(offered) -> None:
         chart(speedup_figure(curves, points, threshold=tau), "speedup-figure", 460)
         for name, curve in curves.items():
             st.text(f"{name}: {curve.sentence}")
+        cost_caption(first.cost, first.members[0].pair, "thresholds")
         show_recommendation(first, "thresholds", open_setting)
         for one in checks_of(first):
             st.text(one.sentence)

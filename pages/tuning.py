@@ -11,6 +11,7 @@ from specviz.plots.policy_figures import tuning_figures
 from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
+from specviz.ui.costs import cost_caption
 from specviz.ui.measuring import measure_form
 from specviz.ui.messages import problem
 
@@ -42,6 +43,7 @@ try:
     st.markdown("#### Recommendation")
     st.text(advice.recommendation)
     st.text(" ".join(advice.sentences))
+    cost_caption(offered.cost, offered.members[0].pair, "tuning")
     measure_form(offered, best.threshold, best.max_draft, best.on_fail)
     first, second = tuning_figures(tuning)
     chart(first, "tuning-curves", 440)

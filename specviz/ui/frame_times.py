@@ -7,6 +7,7 @@ over the gallery's comparison of four combinations of precisions. Exit status 1 
 """
 
 import argparse
+import itertools
 import math
 import os
 import platform
@@ -22,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from specviz.analysis import CostModel
+from specviz.replay.policies import ON_FAIL
 from specviz.trace import Recording, RecordingSet
 from specviz.trace.recording import BRANCH_COLUMNS, POSITION_COLUMNS, TOP_COLUMNS
 from specviz.ui.gallery import ItemInfo, list_items, load_item, write_item
@@ -70,14 +72,14 @@ CHARTS_QUIET = """([heading, quiet]) => window.drawn && performance.now() - wind
   && [...document.querySelectorAll('h3')].some((head) => head.textContent.includes(heading))"""
 CHARTS_MS = "() => window.drawn - window.released"
 QUIET_MS = 1000
-# From now on, keeps the moments of the next click and of the frame that shows another draft length on this panel.
-WATCH_GAMMA = """(panel) => {
+# From now on, keeps the moments of the next click and of the frame that shows another choice on this panel.
+WATCH_CHOICE = """(panel, attribute) => {
   addEventListener('click', () => { window.chosen = performance.now(); }, { capture: true, once: true });
   const watcher = new MutationObserver(() => {
     watcher.disconnect();
     requestAnimationFrame(() => setTimeout(() => { window.shown = performance.now(); }, 0));
   });
-  watcher.observe(panel, { attributeFilter: ['data-gamma'] });
+  watcher.observe(panel, { attributeFilter: [attribute] });
 }"""
 WATCH_RELEASE = """() => {
   addEventListener('pointerup', () => { window.released = performance.now(); }, { capture: true, once: true });
@@ -154,9 +156,9 @@ def open_panel(page, address: str, gamma: int, panel: str = ".panel") -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def seconds_of_packing(recording: Recording, gamma: int, cost: CostModel) -> float:
+def seconds_of_packing(recording: Recording, gamma: int, cost: CostModel, on_fail: str) -> float:
     start = time.process_time()
-    pack_rounds(recording, gamma, cost)
+    pack_rounds(recording, gamma, cost, on_fail)
     return time.process_time() - start
 
 
@@ -208,11 +210,16 @@ def release_to_link(page, share: float) -> float:
     return page.evaluate(LINK_MS, f"{tau:.9g}")
 
 
-def change_gamma(page, gamma: int) -> float:
-    """Milliseconds from the click on a draft length to the painted panel that shows it."""
-    page.locator(".panel").evaluate(WATCH_GAMMA)
-    page.get_by_role("radio", name=str(gamma), exact=True).click()
-    page.wait_for_selector(f'.panel[data-gamma="{gamma}"]', timeout=PATIENCE_MS)
+def change(page, attribute: str, value: str) -> float:
+    """Milliseconds from the click on a draft length or a fate of the token that fails to the painted panel that shows
+    it.
+
+    Args:
+        attribute: of the panel: data-gamma or data-fate.
+    """
+    page.locator(".panel").evaluate(WATCH_CHOICE, attribute)
+    page.locator(".panel").get_by_role("radio", name=value, exact=True).click()
+    page.wait_for_selector(f'.panel[{attribute}="{value}"]', timeout=PATIENCE_MS)
     page.evaluate(PAINTED)
     return page.evaluate("() => window.shown - window.chosen")
 
@@ -228,9 +235,9 @@ def measure(say: Callable[[str], None] = print) -> bool:
         lines.append(line)
         say(str(line))
 
-    for gamma in GAMMAS:
-        packing = statistics.median(seconds_of_packing(recording, gamma, cost) for _ in range(REPEATS))
-        report(Line(f"packing γ = {gamma}, CPU, median of {REPEATS}", 1e3 * packing, 150))
+    for gamma, on_fail in itertools.product(GAMMAS, ON_FAIL):
+        packing = statistics.median(seconds_of_packing(recording, gamma, cost, on_fail) for _ in range(REPEATS))
+        report(Line(f"packing γ = {gamma}, {on_fail}, CPU, median of {REPEATS}", 1e3 * packing, 150))
 
     with tempfile.TemporaryDirectory() as folder:
         write_item(
@@ -324,9 +331,15 @@ def _measure_page(browser, address: str, report: Callable[[Line], None]) -> None
     settle(page)
     changed = []
     for gamma in (4, 6, 8, 10, 12):
-        changed.append(change_gamma(page, gamma))
+        changed.append(change(page, "data-gamma", str(gamma)))
         settle(page)
     report(Line(f"draft length chosen to panel, median of {len(changed)}", statistics.median(changed), GAMMA_CHANGE))
+    changed = []
+    for fate in ("keep", "drop", "keep"):
+        changed.append(change(page, "data-fate", fate))
+        settle(page)
+    report(Line(f"drop or keep chosen to panel, median of {len(changed)}", statistics.median(changed), GAMMA_CHANGE))
+    _measure_drag(page, "γ = 12, keep", report)
     page.close()
 
 
