@@ -119,7 +119,9 @@ def in_own_process(config: type[PretrainedConfig]) -> Row:
 
 
 def _answer(config: type[PretrainedConfig], answers: multiprocessing.Queue) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # families' own warnings
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # families warn on both
+        os.dup2(nowhere, stream)
     torch.set_num_threads(1)
     with quiet_loading():
         answers.put(measure(config))
@@ -213,6 +215,7 @@ def _compared(output: list[int], expected: list[int], margins: list[float]) -> R
 
 def _write(out: Path, rows: list[Row]) -> None:
     text = "\n".join(_lines(rows)) + "\n"
+    out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(out)

@@ -168,7 +168,7 @@ class Engine:
         """Sentences about models of this pair whose passes cost more than passes over a key-value cache."""
         runners = ((self.pair.target, self._target), (self.pair.draft, self._draft))
         return tuple(
-            f"{loaded.name} is a {loaded.family} model: {runner.uncompiled_pass.cost}."
+            f"In {loaded.name} ({loaded.family}) {runner.uncompiled_pass.cost}."
             for loaded, runner in runners
             if runner.uncompiled_pass.cost
         )

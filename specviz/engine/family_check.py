@@ -67,7 +67,7 @@ def make_runner(loaded: LoadedModel, *, width: int | None, compiled: bool = Fals
         raise
     except Exception as error:  # whatever a family's code meets; the user needs the family and the cause, not its stack
         raise SpecVizError(
-            f"{loaded.name}, a {loaded.family} model, cannot be run here ({_cause(error)}); "
+            f"{loaded.name} ({loaded.family}) cannot be run here ({_cause(error)}); "
             "choose a model of another family."
         ) from error
 
@@ -81,7 +81,7 @@ def _make_runner(loaded: LoadedModel, width: int | None, compiled: bool) -> Mode
     if compiled and packed:
         raise SpecVizError("These models were made ready for eager passes; load them again to compile them.")
     prompt_tokens, max_context = _text_length(model, text_config, max_context)
-    with _short_windows(text_config):
+    with _short_windows(text_config), _independent_rows(model):
         probe = _Probe.of(loaded, prompt_tokens, max_context)
         head, result = _find_head(model, probe)
         use_masks_of_passes(model.base_model)
@@ -107,7 +107,7 @@ def _make_runner(loaded: LoadedModel, width: int | None, compiled: bool) -> Mode
                 trees = runner.takes_trees and probe.accepts_tree(runner)
         if compiled and not isinstance(passes["fixed"], CachedPass):
             raise SpecVizError(
-                f"{loaded.name}, a {loaded.family} model, has no cache of fixed length, so its passes cannot be "
+                f"{loaded.name} ({loaded.family}) has no cache of fixed length, so its passes cannot be "
                 "compiled; run it without --compile."
             )
     made = ModelRunner(
@@ -130,7 +130,7 @@ def _places_rows(passes: dict[str, Pass]) -> bool:
 
 
 def _refusal(loaded: LoadedModel, kind: str, cause: str) -> str:
-    model = f"{loaded.name}, a {loaded.family} model,"
+    model = f"{loaded.name} ({loaded.family})"
     if kind == "fixed":
         return f"{model} cannot be run in pass mode invariant ({cause}); choose pass mode fast (--pass-mode fast)."
     return f"{model} cannot be run pass by pass ({cause}); choose a model of another family."
@@ -141,12 +141,17 @@ def _refusal(loaded: LoadedModel, kind: str, cause: str) -> str:
 
 @dataclass
 class _Probe:
-    """A text of T tokens with the model's own logits (T, V) along it; the first `prompt_tokens` are prefilled."""
+    """A text of T tokens with the model's own logits (T, V) along it; the first `prompt_tokens` are prefilled.
+
+    wrong: tokens that do not continue the text; hidden: (T, d), what the model's body gives, or None where it is not a
+    module of its own; coarse: whether the precision rounds more than fp32 does.
+    """
 
     tokens: list[int]
     wrong: list[int]
     prompt_tokens: int
     logits: torch.Tensor
+    hidden: torch.Tensor | None
     coarse: bool
 
     @classmethod
@@ -165,31 +170,31 @@ class _Probe:
             if not isinstance(model, DraftModel) and length > 1:
                 tokens[-1], generated = _generated(model, text[:, :-1])
                 text[0, -1] = tokens[-1]
-            logits = model(input_ids=text, **_without_cache(model)).logits[0].float()
+            logits, hidden = _logits_and_hidden(model, text)
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:
             raise SpecVizError(
-                f"{loaded.name}, a {loaded.family} model, cannot continue a text by itself ({_cause(error)}); "
+                f"{loaded.name} ({loaded.family}) cannot continue a text by itself ({_cause(error)}); "
                 "choose a model of another family."
             ) from error
         if logits.dim() != 2 or len(logits) != length:
             raise SpecVizError(
-                f"{loaded.name}, a {loaded.family} model, does not give one row of logits for each token "
+                f"{loaded.name} ({loaded.family}) does not give one row of logits for each token "
                 f"({tuple(logits.shape)} for {length} tokens); choose a model of another family."
             )
         coarse = loaded.precision != "fp32"
-        probe = cls(tokens, wrong, length - WIDEST_PASS - 2, logits, coarse)
+        probe = cls(tokens, wrong, length - WIDEST_PASS - 2, logits, hidden, coarse)
         if generated is None:
             return probe
         if not probe.same(generated, logits[-2:]):
             # some families place tokens by themselves from another number on than generate does
             with suppress(TypeError):
                 places = torch.arange(length, device=model.device)[None]
-                probe.logits = model(input_ids=text, position_ids=places, **_without_cache(model)).logits[0].float()
+                probe.logits, probe.hidden = _logits_and_hidden(model, text, position_ids=places)
         if not probe.same(generated, probe.logits[-2:]):
             raise SpecVizError(
-                f"{loaded.name}, a {loaded.family} model, is called by generate in a way of its own, which this engine "
+                f"{loaded.name} ({loaded.family}) is called by generate in a way of its own, which this engine "
                 "does not know; choose a model of another family."
             )
         return probe
@@ -242,10 +247,9 @@ class _Probe:
         )
 
     def accepts_tree(self, runner: ModelRunner) -> bool:
-        """Whether two tokens that continue the same one, in one pass, do not see each other."""
+        """Whether two tokens that continue the same one, in one pass, do not see each other. Call after `differs`."""
         at = self.prompt_tokens
-        runner.begin(len(self.tokens))
-        runner.prefill(self.tokens[:at])
+        runner.rollback(runner.length - at)
         sees = torch.ones((3, at + 3), dtype=torch.bool, device=runner.device).tril(at)
         sees[2, at + 1] = False
         try:
@@ -290,6 +294,26 @@ def _generated(model: PreTrainedModel, text: torch.Tensor) -> tuple[int, torch.T
     return int(output.sequences[0, text.shape[1]]), torch.cat(output.logits).float()
 
 
+def _logits_and_hidden(
+    model: PreTrainedModel, text: torch.Tensor, **arguments
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The model's own logits (T, V) of a text (1, T), in fp32, and what its body hands to the head, (T, d)."""
+    seen: list[torch.Tensor] = []
+
+    def keep(body: nn.Module, given: tuple, output: object) -> None:
+        hidden = getattr(output, "last_hidden_state", None)
+        if isinstance(hidden, torch.Tensor) and hidden.shape[:2] == text.shape:
+            seen.append(hidden[0])
+
+    hook = model.base_model.register_forward_hook(keep) if model.base_model is not model else None
+    try:
+        logits = model(input_ids=text, **_without_cache(model), **arguments).logits[0].float()
+    finally:
+        if hook:
+            hook.remove()
+    return logits, seen[-1] if seen else None
+
+
 def _without_cache(module: nn.Module) -> dict:
     parameters = inspect.signature(module.forward).parameters
     return {"use_cache": False} if "use_cache" in parameters else {}
@@ -297,16 +321,14 @@ def _without_cache(module: nn.Module) -> dict:
 
 def _find_head(model: PreTrainedModel, probe: _Probe) -> tuple[OutputHead, str]:
     """What turns a pass's result into logits, and which result that is."""
-    text = torch.tensor([probe.tokens], device=model.device)
     try:
-        hidden = model.base_model(input_ids=text, **_without_cache(model.base_model)).last_hidden_state[0]
         head = OutputHead(model)
         own = probe.own(head, 0, len(probe.tokens))
-        if head.fit(model, hidden, lambda logits: probe.same(logits, own)):
+        if probe.hidden is not None and head.fit(model, probe.hidden, lambda logits: probe.same(logits, own)):
             return head, HIDDEN
     except (torch.OutOfMemoryError, MemoryError):
         raise
-    except Exception:  # a body without hidden states, a head that is no projection: its own logits serve
+    except Exception:  # a head that is no projection: the model's own logits serve
         pass
     return OwnLogits(probe.logits.shape[-1]), LOGITS
 
@@ -373,6 +395,24 @@ def _short_windows(config: PretrainedConfig) -> Iterator[None]:
     finally:
         for name, value in shortened.items():
             setattr(config, name, value)
+
+
+@contextmanager
+def _independent_rows(model: PreTrainedModel) -> Iterator[None]:
+    """LLM.int8 keeps no outlier columns for as long as this lasts.
+
+    It chooses them over all rows of a pass, so that a row's logits depend on how the text is cut into passes; the check
+    asks about everything else.
+    """
+    states = [module.state for module in model.modules() if getattr(getattr(module, "state", None), "threshold", 0)]
+    thresholds = [state.threshold for state in states]
+    try:
+        for state in states:
+            state.threshold = 0.0
+        yield
+    finally:
+        for state, threshold in zip(states, thresholds, strict=True):
+            state.threshold = threshold
 
 
 def _text_length(model: PreTrainedModel, config: PretrainedConfig, max_context: int) -> tuple[int, int]:
