@@ -17,7 +17,10 @@ from transformers import (
     Gemma3Config,
     Gemma3ForCausalLM,
     Gemma3ForConditionalGeneration,
+    GPT2Config,
     T5Config,
+    WhisperConfig,
+    XLNetConfig,
 )
 
 from specviz.errors import SpecVizError
@@ -418,3 +421,15 @@ def test_what_is_no_causal_model_is_refused_by_name(tmp_path):
     with pytest.raises(SpecVizError) as error:
         find_model(str(tmp_path))
     assert "t5" in sentence_of(error)
+
+
+@pytest.mark.parametrize(
+    ("config", "room"),
+    [
+        (XLNetConfig(), 1 << 20),  # whose largest position is -1, for none
+        (WhisperConfig(max_target_positions=448), 448),
+        (GPT2Config(n_positions=96), 96),
+    ],
+)
+def test_the_context_is_what_the_family_calls_it(config, room):
+    assert loading._max_context(config) == room

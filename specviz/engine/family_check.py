@@ -67,8 +67,7 @@ def make_runner(loaded: LoadedModel, *, width: int | None, compiled: bool = Fals
         raise
     except Exception as error:  # whatever a family's code meets; the user needs the family and the cause, not its stack
         raise SpecVizError(
-            f"{loaded.name} ({loaded.family}) cannot be run here ({_cause(error)}); "
-            "choose a model of another family."
+            f"{loaded.name} ({loaded.family}) cannot be run here ({_cause(error)}); choose a model of another family."
         ) from error
 
 

@@ -335,5 +335,10 @@ def _end_of_sequence(generation: GenerationConfig | None, tokenizer: Any, vocab_
     return tuple(sorted(int(i) for i in ids if i is not None and 0 <= i < vocab_size))
 
 
+# What families call the most positions they know; where it bounds nothing it is missing, None or negative.
+_POSITIONS = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
+
+
 def _max_context(text_config: Any) -> int:
-    return int(getattr(text_config, "max_position_embeddings", None) or 1 << 20)
+    named = [getattr(text_config, name, None) for name in _POSITIONS]
+    return min((number for number in named if isinstance(number, int) and number > 0), default=1 << 20)
