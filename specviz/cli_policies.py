@@ -34,14 +34,22 @@ def read_sets(paths: list[Path]) -> list:
     """One or several recording sets.
 
     Raises:
-        SpecVizError: one cannot be read, or is given twice, which would count its prompts as new evidence.
+        SpecVizError: one cannot be read, says of itself what nothing here knows, or is given twice, which would count
+            its prompts as new evidence.
     """
+    from specviz.replay.rules import recorded_drawing
     from specviz.trace import read_recordings
 
     for place, path in enumerate(paths):
         if path.resolve() in [other.resolve() for other in paths[:place]]:
             raise SpecVizError(f"{path} is given twice; give every recording set once.")
-    return [read_recordings(path) for path in paths]
+    sets = [read_recordings(path) for path in paths]
+    for path, found in zip(paths, sets, strict=True):
+        try:
+            recorded_drawing(found.recordings[0])
+        except SpecVizError as error:
+            raise SpecVizError(f"{path} cannot be used: {error}") from error
+    return sets
 
 
 def priced_sets(paths: list[Path]) -> tuple[list, object]:
@@ -58,7 +66,11 @@ def priced_sets(paths: list[Path]) -> tuple[list, object]:
             raise SpecVizError(f"{path} has no cost model; record it again without --no-cost-model.")
         if found.cost_model != sets[0].cost_model:
             raise SpecVizError(f"{path} has another cost model than {paths[0]}; give the files one by one.")
-    return [recording for found in sets for recording in found.recordings], CostModel.from_json(sets[0].cost_model)
+    try:
+        cost = CostModel.from_json(sets[0].cost_model)
+    except SpecVizError as error:
+        raise SpecVizError(f"{paths[0]} has no usable costs: {error}") from error
+    return [recording for found in sets for recording in found.recordings], cost
 
 
 def _flags(pair, source: str | None) -> bytes | None:

@@ -43,7 +43,7 @@ def test_json_lines(tmp_path):
     [
         ("", "holds no prompts"),
         (" \n\t\n", "holds no prompts"),
-        (b"caf\xe9", "not UTF-8 text"),
+        (b"caf\xe9", "line 1 is not UTF-8 text"),
         ('{"prompt": "a"}\n\n{"prompt": ', "line 3 is not JSON"),
         ('{"prompt": "a"}\nplain', "line 2 is not JSON"),
         ('{"prompt": "a"}\n["b"]', "line 2 is JSON but no object"),

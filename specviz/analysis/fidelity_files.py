@@ -5,12 +5,16 @@ first text; `rules.csv` is the table of the rules at the report's own setting; `
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from specviz.analysis.cost_model import CostModel
 from specviz.analysis.fidelity import DriftedText, RuleDrift
@@ -27,14 +31,38 @@ from specviz.errors import SpecVizError
 from specviz.replay import Sampling
 from specviz.replay.rules import AcceptanceRule, rule_from_text
 from specviz.trace import PairInfo
+from specviz.trace.columns import FLOAT, INT, Column, nats, probability
 from specviz.trace.files import whole_file
-from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
+from specviz.trace.json_reader import Name, Number, TokenId, read_json
+from specviz.trace.limits import (
+    MOST_DRAFT,
+    MOST_OUTPUT,
+    MOST_PROMPT,
+    MOST_PROMPT_TEXT,
+    MOST_REPORT,
+    MOST_UNPACKED,
+)
+from specviz.trace.parquet import open_parquet
+from specviz.trace.token_bytes import TokenTable, tokens_from_json, tokens_to_json
 
 DRIFT, PICTURES, RULES, FACTS = "drift.parquet", "pictures.parquet", "rules.csv", "fidelity.json"
 ALONG = ("confidence", "entropy")
 PER_RULE = ("accept", "kl", "total_variation", "surprise")
 PICTURE = ("p", "q", "overlap", "residual")
 TESTS = ("greedy", "first_three", "first_token")
+ROUNDING = 1e-3  # sums of probabilities over a vocabulary may leave their range by so much
+DRIFT_COLUMNS = (
+    Column("text", "int16", "", "number of the text, from 0"),
+    Column("prompt_tokens", INT, "tokens", "of the text's prompt", most=MOST_PROMPT),
+    probability("confidence", "the draft's highest probability"),
+    nats("entropy", "entropy of the target's distribution"),
+    Column("accept", FLOAT, "probability", "chance that the draft's token is accepted", -ROUNDING, 1 + ROUNDING),
+    Column("kl", FLOAT, "nats", "of the effective distribution from the target's", most=math.inf),
+    Column("total_variation", FLOAT, "probability", "between them", -ROUNDING, 1 + ROUNDING),
+    Column("surprise", FLOAT, "nats", "mean of -log p of the token that the text gets", -ROUNDING, math.inf),
+)
+MOST_RULES = 100
+Note = Annotated[str, msgspec.Meta(max_length=10_000)]
 PLAIN = ("pass_mode", "threshold", "max_draft", "samples", "prompt")
 
 
@@ -61,49 +89,109 @@ def write_fidelity(report: FidelityReport, folder: str | Path) -> None:
         temporary.write_text(json.dumps(facts) + "\n", "utf-8")
 
 
+class _Output(msgspec.Struct):
+    title: Note
+    claim: Name
+    rule: Name | None
+    greedy: bool
+    output: list[TokenId]
+
+
+class _Test(msgspec.Struct):
+    title: Note
+    claim: Name
+    passed: bool
+    expected: bool
+    verdict: Note
+
+
+class _Facts(msgspec.Struct):
+    """What `fidelity.json` holds."""
+
+    pass_mode: Name
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    max_draft: Annotated[int, msgspec.Meta(ge=1, le=MOST_DRAFT)]
+    samples: Annotated[int, msgspec.Meta(ge=0)]
+    prompt: Annotated[str, msgspec.Meta(max_length=MOST_PROMPT_TEXT)]
+    pair: PairInfo
+    sampling: dict[Name, Number | int]
+    cost_model: Mapping
+    tests: dict[Name, list[_Test]]
+    outputs: list[_Output]
+    trace: list[tuple[TokenId, Name, Annotated[int, msgspec.Meta(ge=0, lt=MOST_OUTPUT)]]]
+    tokens: TokenTable
+
+
 def read_fidelity(folder: str | Path) -> FidelityReport:
     """Read what `write_fidelity` wrote.
 
-    Older reports call the target's token `bonus` also in a round that proposed nothing; it is read as `plain`.
-
     Raises:
-        SpecVizError: there is no report, or a file of it is missing or damaged.
+        SpecVizError: there is no report, or a file of it is missing, damaged or too large.
     """
     folder = Path(folder)
     try:
-        facts = json.loads((folder / FACTS).read_text("utf-8"))
-        drift = _read_drift(pd.read_parquet(folder / DRIFT))
+        facts = read_json((folder / FACTS).read_bytes(), _Facts, most=MOST_REPORT, raw=("tokens",))
+        drift = _read_drift(_read_parquet(folder / DRIFT, DRIFT_COLUMNS, ("rule",)))
         report = FidelityReport(
-            **{name: facts[name] for name in PLAIN},
-            pair=PairInfo(**facts["pair"]),
-            sampling=Sampling(**facts["sampling"]),
-            cost=CostModel.from_json(facts["cost_model"]),
+            **{name: getattr(facts, name) for name in PLAIN},
+            pair=facts.pair,
+            sampling=Sampling(**facts.sampling),
+            cost=CostModel.from_json(facts.cost_model),
             drift=drift,
-            **{name: tuple(ToldTest(**test) for test in facts["tests"][name]) for name in TESTS},
-            outputs=tuple(Output(**{**output, "output": tuple(output["output"])}) for output in facts["outputs"]),
-            trace=tuple(_with_plain_named(TraceToken(*token) for token in facts["trace"])),
-            pictures=_read_pictures(pd.read_parquet(folder / PICTURES), len(drift.rules)),
-            tokens=tokens_from_json(facts["tokens"]),
+            **{name: tuple(ToldTest(**msgspec.structs.asdict(test)) for test in facts.tests[name]) for name in TESTS},
+            outputs=tuple(
+                Output(one.title, one.claim, one.rule, one.greedy, tuple(one.output)) for one in facts.outputs
+            ),
+            trace=tuple(TraceToken(*token) for token in facts.trace),
+            pictures=_read_pictures(
+                _read_parquet(folder / PICTURES, _picture_columns(len(drift.rules)), ()), len(drift.rules)
+            ),
+            tokens=tokens_from_json(facts.tokens),
         )
-        positions = len(report.drift.texts[0].confidence)
-        if len(report.pictures.ids) != positions or not all(0 <= t.position < positions for t in report.trace):
-            raise ValueError("texts, pictures and trace do not fit together")
+        _check_parts(report)
         return report
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except SpecVizError as error:
+        raise SpecVizError(f"The report in {folder} cannot be used: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, pa.ArrowException) as error:
         raise SpecVizError(
             f"The report in {folder} is missing or damaged; make it again with `python -m specviz fidelity`."
         ) from error
 
 
-def _with_plain_named(trace: Iterable[TraceToken]) -> Iterator[TraceToken]:
-    """The tokens, `bonus` only where an accepted one comes before it in its round; withheld ones may lie between."""
-    follows_accepted = False
-    for token in trace:
-        if token.status == "bonus" and not follows_accepted:
-            token = replace(token, status="plain")
-        if token.status != "withheld":
-            follows_accepted = token.status == "accepted"
-        yield token
+def _check_parts(report: FidelityReport) -> None:
+    """Refuse parts that do not fit together.
+
+    Raises:
+        ValueError: they do not.
+        SpecVizError: the prices do not cover the texts.
+    """
+    positions = len(report.drift.texts[0].confidence)
+    if len(report.pictures.ids) != positions or not all(0 <= t.position < positions for t in report.trace):
+        raise ValueError("texts, pictures and trace do not fit together")
+    alone = {output.greedy for output in report.outputs if output.rule is None}
+    if not {output.greedy for output in report.outputs} <= alone:
+        raise ValueError("there is no output of the target alone")
+    report.trade_offs(report.threshold, report.max_draft)
+
+
+def _read_parquet(path: Path, columns: Sequence[Column], texts: Sequence[str]) -> pd.DataFrame:
+    """A table with these columns and texts, whose numbers are in their range.
+
+    Raises:
+        ValueError: they are not, or a column is missing.
+    """
+    names = [*(column.name for column in columns), *texts]
+    with open_parquet(path, names, texts, MOST_UNPACKED) as file:
+        table = file.read(names)
+    table.validate(full=True)
+    frame = table.to_pandas()
+    for column in columns:
+        values = frame[column.name].to_numpy()
+        if values.dtype != column.dtype:
+            raise ValueError(f"{column.name} is {values.dtype}")
+        if problem := column.problem(values):
+            raise ValueError(problem)
+    return frame
 
 
 def _write_parquet(table: pd.DataFrame, path: Path) -> None:
@@ -126,7 +214,10 @@ def _drift_table(drift: RuleDrift) -> pd.DataFrame:
 
 
 def _read_drift(table: pd.DataFrame) -> RuleDrift:
-    rules: dict[str, AcceptanceRule] = {name: rule_from_text(name) for name in dict.fromkeys(table["rule"])}
+    names = list(dict.fromkeys(table["rule"]))
+    if len(names) > MOST_RULES or not names or table["text"].nunique() > MOST_RULES * 100:
+        raise ValueError(f"{len(names)} rules")
+    rules: dict[str, AcceptanceRule] = {name: rule_from_text(name) for name in names}
     texts = []
     for _, rows in table.groupby("text", sort=True):
         per_rule = [rows[rows["rule"] == name] for name in rules]
@@ -150,6 +241,15 @@ def _picture_table(pictures: Pictures) -> pd.DataFrame:
         columns[f"accept_{rule}"] = pictures.accept[rule].ravel().astype(np.float32)
         columns[f"effective_{rule}"] = pictures.effective[rule].ravel().astype(np.float32)
     return pd.DataFrame(columns)
+
+
+def _picture_columns(rules: int) -> list[Column]:
+    names = [*PICTURE, *(f"{name}_{rule}" for rule in range(rules) for name in ("accept", "effective"))]
+    return [
+        Column("position", INT, "tokens", "of the first text, from 0", most=MOST_OUTPUT),
+        Column("token", INT, "", "token id; -1 for all others together", unknown=-1),
+        *(Column(name, FLOAT, "probability", "", -ROUNDING, 1 + ROUNDING) for name in names),
+    ]
 
 
 def _read_pictures(table: pd.DataFrame, rules: int) -> Pictures:

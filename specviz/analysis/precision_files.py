@@ -6,7 +6,9 @@
 
 import json
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from specviz.analysis.precisions import (
@@ -19,15 +21,21 @@ from specviz.analysis.precisions import (
 )
 from specviz.analysis.report import write_table
 from specviz.errors import SpecVizError
+from specviz.replay.rules import recorded_drawing
 from specviz.trace import read_recordings, write_recordings
 from specviz.trace.files import whole_file
-from specviz.trace.token_bytes import tokens_from_json, tokens_to_json
+from specviz.trace.json_reader import Name, Number, TokenId, of_shape, parse_json
+from specviz.trace.limits import MOST_REPORT
+from specviz.trace.token_bytes import TokenTable, tokens_from_json, tokens_to_json
 
 FORMAT_VERSION = 1
 MAIN_FILE = "comparison.json"
 DIGITS = 6  # of what is kept of a probability, a divergence and a margin
 _FLOATS = ("divergence", "log_prob", "reference_log_prob", "reference_margin")
 _INTEGERS = ("token", "reference_token")
+MOST_COMBINATIONS = 100
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+Note = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
 def write_comparison(comparison: PrecisionComparison, folder: str | Path) -> None:
@@ -54,32 +62,98 @@ def write_comparison(comparison: PrecisionComparison, folder: str | Path) -> Non
         temporary.write_text(json.dumps(values, allow_nan=False) + "\n", "utf-8")
 
 
+class _Combination(msgspec.Struct):
+    label: Name
+    memory_bytes: Bytes
+
+
+class _Text(msgspec.Struct):
+    """A `TextError`; None is a number that is not known."""
+
+    prompt_id: Name
+    token: list[TokenId]
+    reference_token: list[TokenId]
+    divergence: list[Number]
+    log_prob: list[Number | None]
+    reference_log_prob: list[Number | None]
+    reference_margin: list[Number]
+
+
+class _Model(msgspec.Struct):
+    """A `ModelError`."""
+
+    role: Name
+    precision: Name
+    memory_bytes: Bytes
+    texts: Annotated[list[_Text], msgspec.Meta(min_length=1)]
+    load_seconds: Number | None = None
+    peak_bytes: Bytes | None = None
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _Comparison(msgspec.Struct):
+    full: Annotated[int, msgspec.Meta(ge=0)]
+    combinations: Annotated[list[_Combination], msgspec.Meta(min_length=1, max_length=MOST_COMBINATIONS)]
+    models: Annotated[list[_Model], msgspec.Meta(max_length=2 * MOST_COMBINATIONS)]
+    tokens: TokenTable
+    notes: list[Note]
+
+
 def read_comparison(folder: str | Path) -> PrecisionComparison:
     """Read what `write_comparison` wrote.
 
     Raises:
-        SpecVizError: there is no comparison, or a file of it is missing, damaged, or written by a newer version.
+        SpecVizError: there is no comparison, or a file of it is missing, damaged, too large, or written by a newer
+            version.
     """
     folder = Path(folder)
     try:
-        values = json.loads((folder / MAIN_FILE).read_text("utf-8"))
-        if values["version"] > FORMAT_VERSION:
+        content = parse_json((folder / MAIN_FILE).read_bytes(), most=MOST_REPORT, raw=("tokens",))
+        if of_shape(content, _Version).version > FORMAT_VERSION:
             raise SpecVizError(f"The comparison in {folder} was written by a newer SpecViz; update SpecViz.")
-        combinations = []
-        for each in values["combinations"]:
-            recordings = read_recordings(folder / _file_name(each["label"]))
-            combinations.append(Combination(recordings, int(each["memory_bytes"])))
-            if combinations[-1].label != each["label"] or recordings.cost_model is None:
-                raise ValueError("a recording set of another combination, or without prices")
-        return PrecisionComparison(
-            tuple(combinations),
-            range(len(combinations))[values["full"]],
-            tuple(_model_from_json(model) for model in values["models"]),
-            tokens_from_json(values["tokens"]),
-            tuple(map(str, values["notes"])),
+        values = of_shape(content, _Comparison)
+        combinations = tuple(_read_combination(folder, each) for each in values.combinations)
+        comparison = PrecisionComparison(
+            combinations,
+            range(len(combinations))[values.full],
+            tuple(map(_read_model, values.models)),
+            tokens_from_json(values.tokens),
+            tuple(values.notes),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        _check_texts(comparison)
+        return comparison
+    except (OSError, ValueError, KeyError, IndexError) as error:
         raise SpecVizError(f"The comparison in {folder} is missing or damaged; run `compare` again.") from error
+
+
+def _read_combination(folder: Path, each: _Combination) -> Combination:
+    """
+    Raises:
+        SpecVizError: its recordings or prices are damaged.
+        ValueError, KeyError: they are of another combination.
+    """
+    combination = Combination(read_recordings(folder / _file_name(each.label)), each.memory_bytes)
+    if combination.label != each.label or combination.recordings.cost_model is None:
+        raise ValueError("a recording set of another combination, or without prices")
+    recorded_drawing(combination.recordings.recordings[0])
+    combination.cost.mode(combination.pass_mode)
+    return combination
+
+
+def _check_texts(comparison: PrecisionComparison) -> None:
+    """Refuse models that were not measured along the texts of the full-precision baseline.
+
+    Raises:
+        KeyError, ValueError: in that case.
+    """
+    lengths = {one.prompt_id: len(one.output_ids) for one in comparison.baseline.recordings.recordings}
+    for model in comparison.models:
+        for text in model.texts:
+            if any(len(getattr(text, name)) != lengths[text.prompt_id] for name in (*_INTEGERS, *_FLOATS)):
+                raise ValueError(f"the text of {text.prompt_id[:40]!r} is not as long as its output")
 
 
 def _file_name(label: str) -> str:
@@ -103,12 +177,13 @@ def _kept(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None
 
 
-def _model_from_json(values: dict) -> ModelError:
-    texts = []
-    for text in values["texts"]:
-        columns = {name: np.asarray(text[name], np.int32) for name in _INTEGERS}
-        columns |= {name: np.asarray([np.nan if v is None else v for v in text[name]]) for name in _FLOATS}
-        if len({column.shape for column in columns.values()}) != 1 or columns["token"].ndim != 1:
-            raise ValueError("columns differ in length")
-        texts.append(TextError(str(text["prompt_id"]), **columns))
-    return ModelError(**{**values, "texts": tuple(texts)})
+def _read_model(values: _Model) -> ModelError:
+    texts = tuple(
+        TextError(
+            text.prompt_id,
+            **{name: np.asarray(getattr(text, name), np.int32) for name in _INTEGERS},
+            **{name: np.asarray(getattr(text, name), np.float64) for name in _FLOATS},
+        )
+        for text in values.texts
+    )
+    return ModelError(values.role, values.precision, values.memory_bytes, values.load_seconds, values.peak_bytes, texts)

@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from specviz.errors import SpecVizError
 from specviz.trace.files import whole_file
-from specviz.trace.parquet import METADATA_KEY, read_recordings, write_recordings
+from specviz.trace.json_reader import read_json
+from specviz.trace.limits import MOST_UNPACKED
+from specviz.trace.parquet import METADATA_KEY, open_parquet, read_recordings, read_shared, write_recordings
 from specviz.trace.project import ENVIRONMENT_VARIABLE, project_folder
 from specviz.trace.recording import RecordingSet
 
@@ -148,10 +148,7 @@ def read_kept(name: str) -> RecordingSet:
         SpecVizError: it was deleted meanwhile, or its file is damaged.
     """
     path = _existing(name)
-    try:
-        return read_recordings(path)
-    except SpecVizError as error:
-        raise SpecVizError(str(error).replace(str(path), "The file of this set")) from error
+    return read_recordings(path, "The file of this set")
 
 
 def rename(name: str, title: str) -> None:
@@ -232,9 +229,8 @@ def _listed(path: Path) -> KeptSet:
 def _contents(path: str, changed: int, size: int) -> Contents | None:
     """From the end of the file alone, read once for each version of it."""
     try:
-        with pq.ParquetFile(path) as file:
-            shared = json.loads(file.schema_arrow.metadata[METADATA_KEY])
-            pair = shared["pair"]
+        with open_parquet(path, (), (), MOST_UNPACKED) as file:
+            shared = read_shared(file.schema_arrow.metadata[METADATA_KEY], path)
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         tokens = 0
         for group in groups:
@@ -243,11 +239,11 @@ def _contents(path: str, changed: int, size: int) -> Contents | None:
         return Contents(
             prompts=sum(group.num_rows for group in groups),
             tokens=tokens,
-            priced=bool(shared["cost_model"]),
-            target=_one_line(pair["target"]),
-            draft=_one_line(pair["draft"]),
-            target_precision=_one_line(pair["target_precision"]),
-            draft_precision=_one_line(pair["draft_precision"]),
+            priced=bool(shared.cost_model),
+            target=_one_line(shared.pair.target),
+            draft=_one_line(shared.pair.draft),
+            target_precision=_one_line(shared.pair.target_precision),
+            draft_precision=_one_line(shared.pair.draft_precision),
         )
     except Exception:  # whatever a foreign file makes the reader raise: it is listed as one that cannot be used
         return None
@@ -266,10 +262,9 @@ def _notes(path: Path) -> dict:
 @lru_cache(4096)
 def _read_notes(path: str, changed: int, size: int) -> dict:
     try:
-        values = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_json(Path(path).read_bytes(), dict)
+    except (OSError, ValueError):
         return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _write_notes(path: Path, notes: Mapping) -> None:

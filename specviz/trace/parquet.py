@@ -57,9 +57,10 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
-class _Shared(msgspec.Struct):
+class Shared(msgspec.Struct):
     """What the recordings of a file share."""
 
+    schema_version: int
     pair: PairInfo
     settings: dict[Name, Any]
     max_draft: Annotated[int, msgspec.Meta(ge=1, le=MOST_DRAFT)]
@@ -116,18 +117,10 @@ def read_recordings(source: str | Path | bytes, name: str | None = None, *, most
             metadata = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
             if metadata is None:
                 raise SpecVizError(f"{name} is a Parquet file but no recording set; choose one written by `record`.")
-            values = parse_json(metadata, raw=("tokens",))
-            version = of_shape(values, _Version).schema_version
-            if version > SCHEMA_VERSION:
-                raise SpecVizError(
-                    f"{name} was written by a newer SpecViz (schema {version}, this one reads {SCHEMA_VERSION}); "
-                    "update SpecViz."
-                )
-            shared = of_shape(values, _Shared)
-            of_shape(shared.settings, RunSettings)
+            shared = read_shared(metadata, name)
             check_set_size(file.metadata.num_rows, shared.max_draft)
             table = file.read([*SCALARS, *ARRAY_TYPES])  # a column that a file lacks is left out
-            if version < 2:
+            if shared.schema_version < 2:
                 table = _with_emitted(table)
         table.validate(full=True)
         return _recording_set(table, shared)
@@ -137,6 +130,25 @@ def read_recordings(source: str | Path | bytes, name: str | None = None, *, most
         raise SpecVizError(f"{name} is too large to open ({error}); record fewer prompts into one file.") from error
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SpecVizError(f"{name} is damaged or no recording set; record it again or choose another file.") from error
+
+
+def read_shared(metadata: bytes, name: str) -> Shared:
+    """What the metadata of the file called `name` says of all its recordings.
+
+    Raises:
+        SpecVizError: it was written by a newer version.
+        ValueError: it is damaged.
+    """
+    values = parse_json(metadata, raw=("tokens",))
+    version = of_shape(values, _Version).schema_version
+    if version > SCHEMA_VERSION:
+        raise SpecVizError(
+            f"{name} was written by a newer SpecViz (schema {version}, this one reads {SCHEMA_VERSION}); "
+            "update SpecViz."
+        )
+    shared = of_shape(values, Shared)
+    of_shape(shared.settings, RunSettings)
+    return shared
 
 
 @contextmanager
@@ -200,7 +212,7 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
     return texts
 
 
-def _recording_set(table: pa.Table, shared: _Shared) -> RecordingSet:
+def _recording_set(table: pa.Table, shared: Shared) -> RecordingSet:
     common = {name: getattr(shared, name) for name in ("pair", "settings", "max_draft", "eos_ids")}
     scalars = {
         name: _texts(table[name]) if name in TEXT_NAMES else table[name].cast(kind).to_pylist()

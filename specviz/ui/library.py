@@ -4,12 +4,11 @@ The project folder belongs to whoever runs the server: what one session records 
 has recordings of its own only where the folder could not take them.
 """
 
-import shutil
 import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import streamlit as st
@@ -17,7 +16,7 @@ import streamlit as st
 from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
 from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, PAIRS
-from specviz.replay.rules import recorded_rule
+from specviz.replay.rules import recorded_drawing
 from specviz.trace import (
     PairInfo,
     RecordingSet,
@@ -28,17 +27,20 @@ from specviz.trace import (
     write_recordings,
     write_trace_csv,
 )
+from specviz.trace.limits import MB
 from specviz.trace.trace import Trace
+from specviz.trace.zip_files import unpack
 from specviz.ui import query
 from specviz.ui.costs import repriced
 from specviz.ui.gallery import gallery_folder, list_items, load_item
 from specviz.ui.link_jobs import current_run, current_sweep
 from specviz.ui.requests import PairChoice
-from specviz.ui.shown import Shown, kept_recording
+from specviz.ui.shown import UNMEASURED, Shown, kept_recording
 
 # What recordings of the built-in pair call its models, and how they are loaded.
 BUILTIN_SOURCES = {("SmolLM2-135M-Instruct", "SpecViz built-in draft"): (BUILTIN_TARGET, BUILTIN_DRAFT)}
 MOST_UPLOAD_MB = 64  # of one file
+MOST_UNPACKED = 128 * MB  # that an upload may unpack to
 MOST_UPLOADS = 12  # that one session holds because they cannot be kept
 WHOLE_GALLERY = "gallery"  # its name on offer
 KEPT = query.PREFIXES["set"]  # before the names of kept sets on offer
@@ -134,14 +136,15 @@ def gallery_recording(name: str) -> Shown:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _read_item(name: str, path: str, changed: int) -> Shown:
     item = load_item(name)
-    cost = item.recordings.cost_model
+    cost, unpriced = _prices(item.recordings)
     return Shown(
         name=f"gallery:{name}:{changed}",
         title=item.info.title,
         recording=item.recordings.recordings[0],
-        cost=CostModel.from_json(cost) if cost else None,
+        cost=cost,
         tokens=item.tokens,
         pair=catalogue_choice(item.recordings.pair),
+        unpriced=unpriced,
     )
 
 
@@ -226,19 +229,16 @@ def add_upload(file_name: str, content: bytes) -> tuple[str, str]:
         Its name on offer, and why it could not be kept; empty if it was.
 
     Raises:
-        SpecVizError: the file is no recording set, or damaged, or the session holds as many as it may.
+        SpecVizError: the file is no recording set, damaged or too large, or the session holds as many as it may.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "upload.parquet"
-        path.write_bytes(content)
-        try:
-            recording_set = read_recordings(path)
-        except SpecVizError as error:
-            raise SpecVizError(str(error).replace(str(path), "This file")) from error
+    _check_upload_size(file_name, content)
+    recording_set = read_recordings(content, file_name, most=MOST_UNPACKED)
     recording_set = recording_set.with_tokens(_all_tokens(recording_set))
     choice = catalogue_choice(recording_set.pair)
     name = kept.name_of_content(content)
     members = _shown_members(recording_set, recording_set.tokens, choice, name)
+    if members[0].cost is None:
+        recording_set = replace(recording_set, cost_model=None)
     try:
         kept.keep(recording_set, name, title=file_name, origin=kept.UPLOAD)
         return KEPT + name, ""
@@ -262,15 +262,15 @@ def _shown_members(
         source: the kept set, or what to name the recordings after.
 
     Raises:
-        SpecVizError: the set cannot be replayed, or its cost model is damaged.
+        SpecVizError: the set cannot be replayed.
     """
-    rule = recorded_rule(recording_set.settings)
+    _, rule, _ = recorded_drawing(recording_set.recordings[0])
     if not rule.fixed_output:
         raise SpecVizError(
             f"This set was recorded under {rule.name}, where chance decides what stands, so no page can replay it; "
             "record it under coupled."
         )
-    cost = CostModel.from_json(recording_set.cost_model) if recording_set.cost_model else None
+    cost, unpriced = _prices(recording_set)
     return tuple(
         Shown(
             kept_recording(source, place) if isinstance(source, kept.KeptSet) else f"{source}:{place}",
@@ -279,9 +279,22 @@ def _shown_members(
             cost,
             dict(tokens),
             pair,
+            unpriced,
         )
         for place, recording in enumerate(recording_set.recordings)
     )
+
+
+def _prices(recording_set: RecordingSet) -> tuple[CostModel | None, str]:
+    """The cost model of a set, and why there is none: a set whose prices are damaged is shown without them."""
+    if recording_set.cost_model is None:
+        return None, UNMEASURED
+    try:
+        cost = CostModel.from_json(recording_set.cost_model)
+        cost.mode(recording_set.settings.get("pass_mode"))
+        return cost, ""
+    except SpecVizError as error:
+        return None, f"There is no speedup, since the costs in the file cannot be used: {error}"
 
 
 def _all_tokens(recording_set: RecordingSet) -> dict[int, bytes]:
@@ -299,36 +312,29 @@ def _all_tokens(recording_set: RecordingSet) -> dict[int, bytes]:
     return known | tokens
 
 
-def read_trace_upload(files: dict[str, bytes]) -> tuple[Trace, dict[int, bytes]]:
+def read_trace_upload(files: Mapping[str, bytes]) -> tuple[Trace, dict[int, bytes]]:
     """Check the files of a trace: the three of them, or one zip file that holds them.
 
+    Args:
+        files: their names, as the reader knows them, and their contents.
+
     Raises:
-        SpecVizError: something is missing, damaged or contradicts itself.
+        SpecVizError: something is missing, damaged, too large or contradicts itself.
     """
+    zipped = next((name for name in files if name.endswith(".zip")), None)
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            path = Path(folder) / "upload"
-            path.write_bytes(content)
-            if name.endswith(".zip"):
-                _unpack(path, Path(folder))
-            elif name in TRACE_FILES:
-                shutil.copy(path, Path(folder) / name)
-        try:
-            return read_trace_csv(folder)
-        except SpecVizError as error:
-            raise SpecVizError(str(error).replace(str(folder), "the upload")) from error
+            _check_upload_size(name, content)
+            if name in TRACE_FILES:
+                (Path(folder) / name).write_bytes(content)
+        if zipped is not None:
+            unpack(files[zipped], TRACE_FILES, Path(folder), name=zipped, most=MOST_UNPACKED)
+        return read_trace_csv(folder, zipped or "the uploaded files")
 
 
-def _unpack(path: Path, folder: Path) -> None:
-    """Take the three files out of a zip file, by their names alone and of a size that fits an upload."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                name = Path(member.filename).name
-                if name in TRACE_FILES and member.file_size <= 1 << 28:
-                    (folder / name).write_bytes(archive.read(member))
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
-        raise SpecVizError("The zip file is damaged; download or pack it again.") from error
+def _check_upload_size(name: str, content: bytes) -> None:
+    if len(content) > MOST_UPLOAD_MB * MB:
+        raise SpecVizError(f"{name} takes {len(content) // MB} MB, at most {MOST_UPLOAD_MB} MB can be uploaded.")
 
 
 def trace_as_zip(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop") -> bytes:

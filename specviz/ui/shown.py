@@ -19,6 +19,7 @@ from specviz.ui.requests import PairChoice
 from specviz.ui.token_texts import display_from
 
 DRAFT_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)  # that a reader may choose, up to what is recorded
+UNMEASURED = "The cost of its passes was not measured, so there is no speedup."
 _packer = ThreadPoolExecutor(1, thread_name_prefix="pack-ahead")
 
 
@@ -40,6 +41,7 @@ class Shown:
     cost: CostModel | None
     tokens: dict[int, bytes]
     pair: PairChoice | None = None  # how to load the pair again, if that is known
+    unpriced: str = UNMEASURED  # without a cost model: why, in a sentence
     _packed: dict = field(default_factory=dict)
     _ahead: dict[tuple[int, str], Future] = field(default_factory=dict)
 
@@ -103,7 +105,7 @@ class Shown:
         if not all(map(_rows_are_independent, (pair.target_precision, pair.draft_precision))):
             first += " At int8 what a row of a pass says depends on its neighbours, so a real run may differ."
         if self.cost is None:
-            return f"{first} The cost of its passes was not measured, so there is no speedup."
+            return f"{first} {self.unpriced}"
         beyond = beyond_measured(self.cost, [len(self.recording.prompt_ids)], [len(self.recording.output_ids)])
         words = f"{first} Speedups are modelled. {self.cost.origin}"
         return f"{words} {outside_words(int(beyond.sum()), 1)}".rstrip()

@@ -89,9 +89,4 @@ def _say_recorded(job: Job) -> None:
 
 
 def _prompts(upload) -> list[Prompt]:
-    if upload is None:
-        return default_prompts()
-    try:
-        return parse_prompts(upload.getvalue().decode("utf-8-sig"), "This file")
-    except UnicodeDecodeError as error:
-        raise SpecVizError(f"This file is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
+    return default_prompts() if upload is None else parse_prompts(upload.getvalue(), upload.name)

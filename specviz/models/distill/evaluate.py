@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ from specviz.errors import SpecVizError
 from specviz.models.distill.prompts import Prompt
 from specviz.models.distill.texts import LabelledText
 from specviz.models.draft_model import DraftModel
+from specviz.trace.json_reader import parse_json
+from specviz.trace.limits import MB, MOST_PROMPT_FILE
 
 THRESHOLDS = (0.0, 0.3, 0.5, 0.7, 0.9)
 
@@ -71,11 +73,17 @@ def read_questions(path: Path) -> list[Prompt]:
     if not path.is_file():
         raise SpecVizError(f"There is no prompts file at {path}: give a JSON-lines file with `category` and `turns`.")
     prompts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    with path.open("rb") as file:
+        content = file.read(MOST_PROMPT_FILE + 1)
+    if len(content) > MOST_PROMPT_FILE:
+        raise SpecVizError(f"The prompts file {path} is larger than {MOST_PROMPT_FILE // MB} MB; split it.")
+    for number, line in enumerate(BytesIO(content), 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             text = row["turns"][0] if "turns" in row else row["text"]
-            prompts.append(Prompt(str(row.get("category", row.get("kind", "prompt"))), str(text)))
+            if not isinstance(text, str):
+                raise TypeError("the text is no text")
+            prompts.append(Prompt(str(row.get("category", row.get("kind", "prompt"))), text))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise SpecVizError(
                 f"Line {number} of {path} is not a question: it needs JSON with `category` and `turns`, or `text`."

@@ -9,6 +9,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from specviz.errors import SpecVizError
 from specviz.trace import (
@@ -20,6 +23,8 @@ from specviz.trace import (
     write_recordings,
 )
 from specviz.trace.files import whole_file
+from specviz.trace.json_reader import Name, read_json
+from specviz.trace.token_bytes import TokenTable
 
 FOLDER_VARIABLE = "SPECVIZ_GALLERY"  # another folder to show
 
@@ -28,10 +33,10 @@ FOLDER_VARIABLE = "SPECVIZ_GALLERY"  # another folder to show
 class ItemInfo:
     """What a reader should know of a gallery item."""
 
-    title: str
-    kind: str  # of text, such as "list" or "code"
+    title: Name
+    kind: Name  # of text, such as "list" or "code"
     known: bool  # the draft foresees texts of this kind well (it was never trained on this prompt)
-    note: str = ""  # what to look for
+    note: Annotated[str, msgspec.Meta(max_length=10_000)] = ""  # what to look for
     order: int = 0  # items are listed by this, then by title
 
 
@@ -43,6 +48,17 @@ class GalleryItem:
     tokens: dict[int, bytes]
 
 
+class _Notes(msgspec.Struct):
+    """What an item's JSON file holds."""
+
+    info: ItemInfo
+    tokens: TokenTable
+
+
+def _read_notes(path: Path) -> _Notes:
+    return read_json(path.read_bytes(), _Notes, raw=("tokens",))
+
+
 def gallery_folder() -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).parent)
 
@@ -52,9 +68,8 @@ def list_items(folder: Path | None = None) -> dict[str, ItemInfo]:
     found = {}
     for path in (folder or gallery_folder()).glob("*.json"):
         try:
-            values = json.loads(path.read_text("utf-8"))
-            found[path.stem] = ItemInfo(**values["info"])
-        except (OSError, ValueError, KeyError, TypeError):
+            found[path.stem] = _read_notes(path).info
+        except (OSError, ValueError):
             continue
     return dict(sorted(found.items(), key=lambda item: (item[1].order, item[1].title)))
 
@@ -66,13 +81,13 @@ def load_item(name: str, folder: Path | None = None) -> GalleryItem:
         SpecVizError: there is no such item, or a file of it is damaged.
     """
     folder = folder or gallery_folder()
-    if name not in list_items(folder):
+    if name not in [path.stem for path in folder.glob("*.json")]:
         raise SpecVizError(f"The gallery has no item {name[:40]!r}; choose one of those shown.")
     recordings = read_recordings(folder / f"{name}.parquet")
     try:
-        values = json.loads((folder / f"{name}.json").read_text("utf-8"))
-        return GalleryItem(name, ItemInfo(**values["info"]), recordings, tokens_from_json(values["tokens"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        notes = _read_notes(folder / f"{name}.json")
+        return GalleryItem(name, notes.info, recordings, tokens_from_json(notes.tokens))
+    except (OSError, ValueError) as error:
         raise SpecVizError(f"The gallery's file {name}.json is damaged; record the gallery again.") from error
 
 
