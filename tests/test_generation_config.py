@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
+from specviz import cli
 from specviz.engine.acceptance import GreedyRule
 from specviz.engine.engine import Engine, Settings, observe_all
 from specviz.engine.processing import Processing, TextRequests
@@ -269,6 +270,10 @@ def test_a_forced_end_depends_on_the_number_of_tokens(pair):
         {"stop_strings": [""]},
         {"stop_strings": 7},
         {"remove_invalid_values": "yes"},
+        {"min_new_tokens": True},
+        {"min_length": 10**400},
+        {"repetition_penalty": float("nan")},
+        {"watermarking_config": {"greenlist_ratio": 2}},
     ],
     ids=str,
 )
@@ -302,3 +307,50 @@ def test_requests_survive_their_json_form(data):
     asked = data.draw(st.fixed_dictionaries({}, optional=fields))
     requests = LogitRequests.of(asked)
     assert LogitRequests.of(json.loads(json.dumps(requests.settings()))) == requests
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Options of a pair in folders whose target asks for something, and has something asked that is not honoured."""
+    target, draft = tiny_models.save_pair(tmp_path_factory.mktemp("pair"), "llama")
+    asked = {"suppress_tokens": [5], "repetition_penalty": 1.2, "num_beams": 3, "eos_token_id": 0}
+    (target / "generation_config.json").write_text(json.dumps(asked))
+    return ["--target", str(target), "--draft", str(draft), "--precision", "fp32"]
+
+
+def test_the_command_line_says_what_is_honoured(saved, tmp_path, capsys):
+    out = tmp_path / "trace"
+    assert cli.main(["run", "the cat", *saved, "-n", "12", "--no-baseline", "--stop", "qqq", "--csv", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "suppress_tokens" in said.out
+    assert said.err.count("Not honoured of the target's generation config: num_beams.") == 1
+    settings = read_trace_csv(out)[0].run.settings
+    assert settings["not_honoured"] == ["num_beams"] and settings["stop"] == ["qqq"]
+    assert settings["sampling"]["repetition_penalty"] == 1.2
+    (tmp_path / "prompts.txt").write_text("the cat\n")
+    arguments = [
+        "record",
+        *saved,
+        "-n",
+        "8",
+        "-g",
+        "2",
+        "--no-cost-model",
+        "--repetition-penalty",
+        "1",
+        "--stop",
+        "qqq",
+    ]
+    assert cli.main([*arguments, "--prompts", str(tmp_path / "prompts.txt"), "--out", str(tmp_path / "s.parquet")]) == 0
+    assert "num_beams" in capsys.readouterr().err
+    recorded = read_recordings(tmp_path / "s.parquet").settings
+    assert (recorded["not_honoured"], recorded["stop"]) == (["num_beams"], ["qqq"])
+    assert recorded["sampling"]["repetition_penalty"] == 1
+
+
+@pytest.mark.parametrize("stop", [[""], ["x" * 300], list("abcdefghijklmnopq")], ids=len)
+@pytest.mark.parametrize("command", [["run", "the cat"], ["record", "--out", "out.parquet"]], ids=lambda c: c[0])
+def test_unusable_stop_strings_are_refused_before_anything_loads(command, stop, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_load", lambda options: pytest.fail("something was loaded"))
+    assert cli.main([*command, *(f"--stop={string}" for string in stop)]) == 2
+    assert capsys.readouterr().err.count(".") == 1

@@ -17,7 +17,6 @@ from functools import partial
 import numpy as np
 import torch
 
-from specviz.engine.acceptance import GreedyRule
 from specviz.engine.clock import clock_for
 from specviz.engine.decoding import never
 from specviz.engine.drafting import Drafter
@@ -157,7 +156,6 @@ class _Bench:
     ):
         self._engine, self._contexts, self._stopped = engine, contexts, stopped
         self._clock = clock_for(engine.target_runner.device)
-        self._rule = GreedyRule()
         invariant = engine.pass_mode == "invariant"
         widths = {engine.widest_draft + 1} if invariant else {*_WIDTHS, max_draft + 1}
         self._widths = tuple(sorted(width for width in widths if invariant or width <= max_draft + 1))
@@ -168,6 +166,7 @@ class _Bench:
         generator = torch.Generator().manual_seed(0)
         size = min(1000, engine.pair.target.model.config.get_text_config().vocab_size)
         self._text = torch.randint(1, size, (contexts[-1] + _SPARE,), generator=generator).tolist()
+        self._rule = engine.rule_at_work(Settings(), self._prompt)
         # each context in a cache of the size that a generation ending there would have
         self._target = [self._begun(engine.target_runner, context) for context in contexts]
         self._plain = [self._begun(engine.plain_runner, context) for context in contexts]
@@ -232,9 +231,9 @@ class _Bench:
     def _target_pass(self, runner: ModelRunner, width: int) -> float:
         """Seconds of one pass over `width` tokens (fewer rows are padded) with the judgement of the proposal."""
         self._end_if_stopped()
-        tokens = self._text[runner.length : runner.length + width]
+        tokens, text = self._text[runner.length : runner.length + width], self._text[: runner.length + 1]
         began = self._clock.mark()
-        self._rule.judge(runner.logits(runner.forward(tokens)), tokens[1:])
+        self._rule.judge(runner.logits(runner.forward(tokens)), tokens[1:], text)
         ended = self._clock.mark()
         runner.rollback(len(tokens))
         return self._clock.seconds(began, ended)
@@ -243,7 +242,7 @@ class _Bench:
         """Seconds of one draft step over `tokens` tokens, statistics and decision included."""
         self._end_if_stopped()
         runner = self._draft[at]
-        drafter = Drafter(runner, FixedLength(), 1)
+        drafter = Drafter(runner, FixedLength(), 1, rule=self._rule)
         text = self._text[: runner.length + tokens]
         began = self._clock.mark()
         drafter.policy.stops(drafter.step(text, [], 0))

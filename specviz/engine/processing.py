@@ -4,7 +4,7 @@ transformers' own processors in the order of its `generate`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch.nn.functional import pad
@@ -173,4 +173,4 @@ def _warpers(sampling: Sampling) -> LogitsProcessorList:
 
 
 def _watermark(asked: TextRequests) -> WatermarkLogitsProcessor:
-    return WatermarkLogitsProcessor(asked.vocabulary, asked.device, **dict(asked.logits.watermarking_config))
+    return WatermarkLogitsProcessor(asked.vocabulary, asked.device, **asdict(asked.logits.watermarking_config))

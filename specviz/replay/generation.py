@@ -5,14 +5,17 @@ options of a run, and so is sampling: the generation config's `do_sample`, `temp
 since a run is greedy unless it is given a temperature. What only changes how fast a text is made is passed over.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from specviz.errors import SpecVizError
 from specviz.replay.sampling import Sampling
 from specviz.replay.stop_strings import check_stop_strings
+from specviz.trace.json_reader import Number, TokenId
 
 # Asked for by other values than these; they need another search, another model pass, or another prompt.
 UNFOLLOWED = {
@@ -40,7 +43,21 @@ DRAWING = {
     "eta_cutoff": 0.0,
 }
 NAMES = (*UNFOLLOWED, "do_sample", *DRAWING, "watermarking_config")
-GREENLIST = ("greenlist_ratio", "bias", "hashing_key", "seeding_scheme", "context_width")  # of a watermark
+
+Whole = TokenId
+Factor = Annotated[float, Meta(gt=0, le=1e6)]
+Tokens = Annotated[tuple[TokenId, ...], Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """Settings of transformers' `WatermarkingConfig` (Kirchenbauer et al. 2023)."""
+
+    greenlist_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.25
+    bias: Number = 2.0
+    hashing_key: Whole = 15485863
+    seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash"
+    context_width: Annotated[int, Meta(ge=1, le=1000)] = 1
 
 
 @dataclass(frozen=True)
@@ -52,20 +69,20 @@ class LogitRequests:
     last of `max_new_tokens`, so a text with it depends on that number.
     """
 
-    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
-    encoder_repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
-    encoder_no_repeat_ngram_size: int = 0
-    bad_words_ids: tuple[tuple[int, ...], ...] = ()
-    min_length: int = 0
-    min_new_tokens: int = 0
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: tuple[int, ...] = ()
+    sequence_bias: tuple[tuple[Tokens, Number], ...] = ()
+    encoder_repetition_penalty: Factor = 1.0
+    no_repeat_ngram_size: Whole = 0
+    encoder_no_repeat_ngram_size: Whole = 0
+    bad_words_ids: tuple[Tokens, ...] = ()
+    min_length: Whole = 0
+    min_new_tokens: Whole = 0
+    forced_bos_token_id: TokenId | None = None
+    forced_eos_token_id: tuple[TokenId, ...] = ()
     remove_invalid_values: bool = False
-    exponential_decay_length_penalty: tuple[int, float] | None = None
-    suppress_tokens: tuple[int, ...] = ()
-    begin_suppress_tokens: tuple[int, ...] = ()
-    watermarking_config: tuple[tuple[str, Any], ...] = ()
+    exponential_decay_length_penalty: tuple[Whole, Factor] | None = None
+    suppress_tokens: tuple[TokenId, ...] = ()
+    begin_suppress_tokens: tuple[TokenId, ...] = ()
+    watermarking_config: Watermark | None = None
 
     @classmethod
     def of(cls, values: Mapping) -> "LogitRequests":
@@ -74,21 +91,22 @@ class LogitRequests:
         Raises:
             SpecVizError: a value cannot be what transformers takes.
         """
-        read = {}
-        for name, reader in _READERS.items():
-            if (value := values.get(name)) is not None:
-                read[name] = _read(name, value, reader)
-        if read.get("min_new_tokens"):
-            read["min_length"] = 0
-        return cls(**read)
+        asked = _asked(values, cls)
+        if isinstance(asked.get("forced_eos_token_id"), int):
+            asked["forced_eos_token_id"] = [asked["forced_eos_token_id"]]
+        if isinstance(asked.get("sequence_bias"), Mapping):  # as it is in memory; in a file it is a list
+            asked["sequence_bias"] = list(asked["sequence_bias"].items())
+        for name in ("suppress_tokens", "begin_suppress_tokens"):  # some have a negative number there, for none
+            if isinstance(asked.get(name), list | tuple):
+                asked[name] = [token for token in asked[name] if not (isinstance(token, int) and token < 0)]
+        if asked.get("min_new_tokens"):
+            asked.pop("min_length", None)
+        return _of_shape(asked, cls)
 
     def settings(self) -> dict:
         """What is asked for, as JSON-able values; `of` inverts it."""
-        asked = {item.name: getattr(self, item.name) for item in fields(self)}
-        asked = {name: value for name, value in asked.items() if value != getattr(LogitRequests, name)}
-        if "watermarking_config" in asked:
-            asked["watermarking_config"] = dict(asked["watermarking_config"])
-        return {name: _as_lists(value) for name, value in asked.items()}
+        nothing = msgspec.to_builtins(NO_REQUESTS)
+        return {name: value for name, value in msgspec.to_builtins(self).items() if value != nothing[name]}
 
     def check_vocabulary(self, size: int) -> None:
         """Refuse tokens that a model with `size` tokens cannot produce."""
@@ -104,6 +122,14 @@ class LogitRequests:
 
 
 NO_REQUESTS = LogitRequests()
+
+
+@dataclass(frozen=True)
+class _Replaceable:
+    """The shape of requests that a run may replace by its own."""
+
+    repetition_penalty: Factor = 1.0
+    stop_strings: str | list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -139,11 +165,11 @@ class TargetRequests:
         if watermark and "ngram_len" in watermark:  # SynthID's, which remembers what it has seen
             unfollowed.append("watermarking_config")
             watermark = None
-        stop, penalty = values.get("stop_strings") or (), values.get("repetition_penalty")
+        own = _of_shape(_asked(values, _Replaceable), _Replaceable)
         return cls(
             LogitRequests.of({**values, "watermarking_config": watermark}),
-            1.0 if penalty is None else _read("repetition_penalty", penalty, _positive),
-            check_stop_strings([stop] if isinstance(stop, str) else _read("stop_strings", stop, tuple)),
+            own.repetition_penalty,
+            check_stop_strings([own.stop_strings] if isinstance(own.stop_strings, str) else own.stop_strings),
             tuple(unfollowed),
             bool(values.get("do_sample")),
             tuple((name, values[name]) for name, default in DRAWING.items() if values.get(name) not in (None, default)),
@@ -168,7 +194,7 @@ def honoured_names(settings: Mapping) -> list[str]:
 def not_honoured_words(settings: Mapping) -> str:
     """One sentence on what a trace or recording with these settings did not follow; empty if there is nothing."""
     listed = settings.get("not_honoured")
-    names = [name for name in NAMES if isinstance(listed, Sequence) and name in listed]
+    names = [name for name in NAMES if isinstance(listed, list) and name in listed]
     if not names:
         return ""
     drawn = {"do_sample", *DRAWING} & set(names)
@@ -176,97 +202,14 @@ def not_honoured_words(settings: Mapping) -> str:
     return f"Not honoured of the target's generation config: {', '.join(names)}{why}."
 
 
-def _read(name: str, value: Any, reader: Callable[[Any], Any]) -> Any:
+def _asked(values: Mapping, shape: type) -> dict:
+    return {item.name: values[item.name] for item in fields(shape) if values.get(item.name) is not None}
+
+
+def _of_shape(values: Mapping, shape: type) -> Any:
     try:
-        return reader(value)
-    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        return msgspec.convert(values, shape)
+    except (msgspec.ValidationError, OverflowError) as error:
         raise SpecVizError(
-            f"A generation config asks for {name} = {str(value)[:60]!r}, which transformers does not take; correct "
-            "generation_config.json."
+            f"A generation config asks for what transformers does not take ({error}); correct generation_config.json."
         ) from error
-
-
-def _as_lists(value: Any) -> Any:
-    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or value != int(value) or value < 0:
-        raise ValueError("not a whole number from 0")
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool | str) or not math.isfinite(value):
-        raise ValueError("not a number")
-    return float(value)
-
-
-def _positive(value: Any) -> float:
-    if not _number(value) > 0:
-        raise ValueError("not above 0")
-    return float(value)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("neither true nor false")
-    return value
-
-
-def _tokens(value: Any) -> tuple[int, ...]:
-    return tuple(map(_whole, [value] if isinstance(value, int) else value))
-
-
-def _named_tokens(value: Any) -> tuple[int, ...]:
-    """Tokens to suppress. Some configs have a negative number there, which names none."""
-    return _tokens([token for token in value if not token < 0])
-
-
-def _sequence(value: Any) -> tuple[int, ...]:
-    if isinstance(value, int) or not value:
-        raise ValueError("no sequence of tokens")
-    return _tokens(value)
-
-
-def _sequences(value: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(_sequence, value))
-
-
-def _biases(value: Any) -> tuple[tuple[tuple[int, ...], float], ...]:
-    pairs = value.items() if isinstance(value, Mapping) else value
-    return tuple((_sequence(tokens), _number(bias)) for tokens, bias in pairs)
-
-
-def _decay(value: Any) -> tuple[int, float]:
-    start, factor = value
-    return _whole(start), _positive(factor)
-
-
-def _watermark(value: Any) -> tuple[tuple[str, Any], ...]:
-    kept = {name: value[name] for name in GREENLIST if name in value}
-    numbers = {name: kept[name] for name in kept if name != "seeding_scheme"}
-    for number in numbers.values():
-        _number(number)
-    fits = 0 < kept.get("greenlist_ratio", 0.25) < 1 and kept.get("context_width", 1) >= 1
-    if not fits or kept.get("seeding_scheme", "lefthash") not in ("lefthash", "selfhash"):
-        raise ValueError("no watermark")
-    return tuple(kept.items())
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "sequence_bias": _biases,
-    "encoder_repetition_penalty": _positive,
-    "no_repeat_ngram_size": _whole,
-    "encoder_no_repeat_ngram_size": _whole,
-    "bad_words_ids": _sequences,
-    "min_length": _whole,
-    "min_new_tokens": _whole,
-    "forced_bos_token_id": _whole,
-    "forced_eos_token_id": _tokens,
-    "remove_invalid_values": _flag,
-    "exponential_decay_length_penalty": _decay,
-    "suppress_tokens": _named_tokens,
-    "begin_suppress_tokens": _named_tokens,
-    "watermarking_config": _watermark,
-}
