@@ -180,6 +180,7 @@ def _add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 
         )
         parser.add_argument(
             "--stop",
+            type=cli_names.stop_string,
             action="append",
             metavar="STRING",
             help="end the text with the token that completes this string; may be given several times (default: what "
@@ -855,7 +856,9 @@ def _add_bench(commands) -> None:
         "families", help="a tiny model of every family that transformers offers, against generate; some 15 minutes"
     )
     families.add_argument("--out", type=output_file, metavar="FILE.md", help="write the table")
-    families.add_argument("--only", metavar="NAMES", help="such as gpt_neo,cohere (default: all)")
+    families.add_argument(
+        "--only", type=cli_names.families, metavar="NAMES", help="such as gpt_neo,cohere (default: all)"
+    )
     families.set_defaults(command=lambda options: 0 if bench_families(options) else 1)
 
     add("exact", bench_exact, 64, "outputs and logits across all settings, and against generate")
@@ -953,7 +956,7 @@ def bench_rules(options: argparse.Namespace) -> bool:
 def bench_families(options: argparse.Namespace) -> bool:
     from specviz.bench import families
 
-    return families.run(options.out, only=options.only.split(",") if options.only else None)
+    return families.run(options.out, only=options.only)
 
 
 def bench_exact(options: argparse.Namespace) -> bool:

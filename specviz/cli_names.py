@@ -67,6 +67,22 @@ def prompt(text: str) -> str:
     return text
 
 
+def stop_string(text: str) -> str:
+    """A string that ends the text."""
+    from specviz.replay.stop_strings import check_stop_strings
+
+    return check_stop_strings([text])[0]
+
+
+def families(text: str) -> list[str]:
+    """Names of model families with commas between them; which ones there are is known only to transformers."""
+    names = [part.strip() for part in _parts(text, "model families, such as gpt_neo,cohere")]
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", name):
+            raise SpecVizError(f"{name[:LONGEST_SHOWN]!r} cannot be a model family; give names such as gpt_neo,cohere.")
+    return names
+
+
 def _parts(text: str, what: str) -> list[str]:
     if not text.strip(" ,"):
         raise SpecVizError(f"The list {text[:LONGEST_SHOWN]!r} is empty; give {what}.")

@@ -105,8 +105,8 @@ class LogitRequests:
 
     def settings(self) -> dict:
         """What is asked for, as JSON-able values; `of` inverts it."""
-        nothing = msgspec.to_builtins(NO_REQUESTS)
-        return {name: value for name, value in msgspec.to_builtins(self).items() if value != nothing[name]}
+        asked, nothing = (msgspec.json.decode(msgspec.json.encode(each)) for each in (self, NO_REQUESTS))
+        return {name: value for name, value in asked.items() if value != nothing[name]}
 
     def check_vocabulary(self, size: int) -> None:
         """Refuse tokens that a model with `size` tokens cannot produce."""

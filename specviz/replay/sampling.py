@@ -41,7 +41,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if value is not None or name != "repetition_penalty":
                 object.__setattr__(self, name, allowed.check(value))
         if 0 < self.temperature < LOWEST_TEMPERATURE:
             raise SpecVizError(f"A temperature of {self.temperature} has the same effect as 0; give 0.")

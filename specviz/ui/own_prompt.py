@@ -44,7 +44,7 @@ def choose_drawing(key: str) -> Drawing:
             accept_new_options=True,
             max_selections=MOST_STRINGS,
             placeholder="type one and press Enter",
-            key=f"{key}-stop",
+            key=f"{key}-stop-strings",
             persist_state=STAYS,
             help="The text ends with the token that completes one of these. Left empty, those of the target's "
             "generation config count.",
