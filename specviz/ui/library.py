@@ -264,7 +264,7 @@ def _shown_members(
     Raises:
         SpecVizError: the set cannot be replayed.
     """
-    _, rule, _ = recorded_drawing(recording_set.recordings[0])
+    _, rule, *_ = recorded_drawing(recording_set.recordings[0])
     if not rule.fixed_output:
         raise SpecVizError(
             f"This set was recorded under {rule.name}, where chance decides what stands, so no page can replay it; "
