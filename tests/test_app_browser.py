@@ -285,7 +285,7 @@ def test_own_prompt_to_a_finished_trace_and_reload_finds_it(page, server, tmp_pa
     assert page.get_by_label("Your prompt").input_value() == prompt
     page.locator(".speed-figure", has_text=re.compile(r"\d\.\d\d")).wait_for()
     assert page.locator(".strip.text .tk").count() == 40
-    page.get_by_role("link", name="Data").click()
+    page.get_by_test_id("stTopNav").get_by_role("link", name="Data").click()
     page.wait_for_url(re.compile(r"/data\?.*run="))
     with page.expect_download() as download:
         page.get_by_text("This trace as CSV").click()
