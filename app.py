@@ -26,6 +26,7 @@ PAGES = {  # title: file
 
 st.set_page_config("SpecViz", str(FOLDER / "icon.svg"), layout="wide")
 st.html(FOLDER / "page.css")
+st.html(FOLDER / "terms.css")
 page = st.navigation(
     [st.Page(file, title=title, default=title == "Explore") for title, file in PAGES.items()], position="top"
 )

@@ -10,11 +10,10 @@ from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
 from specviz.ui.costs import cost_caption
+from specviz.ui.glossary import define
 from specviz.ui.judging import arena_of, longest_draft, policy_descriptions
 from specviz.ui.messages import problem
-
-SHOWN = ["policy", "chosen", "speedup", "low", "high", "chosen_speedup", "captured", "tokens_per_pass", "waste"]
-SHOWN += ["beats"]
+from specviz.ui.tables import Column, show_table
 
 st.title("When should the draft stop?")
 st.caption(
@@ -27,7 +26,9 @@ offered = choose_set("arena-set", fewest=2, column=left)
 if offered is None:
     st.stop()
 most = longest_draft(offered)
-max_draft = right.slider("Longest draft of every policy", 1, most, min(16, most), key="arena-gamma")
+max_draft = right.slider(
+    "Longest draft of every policy", 1, most, min(16, most), help=define("draft_length"), key="arena-gamma"
+)
 try:
     result = arena_of(offered, max_draft)
     st.text(f"With the longest draft of every policy held at {max_draft}: {' '.join(result.sentences)}")
@@ -36,31 +37,21 @@ try:
     chart(arena_figure(result), "arena-figure", 680)
     cost_caption(offered.cost, offered.members[0].pair, "arena")
     table = arena_table(result)
-    st.dataframe(
-        table[SHOWN],
-        hide_index=True,
-        height=35 * (len(table) + 1) + 3,
-        column_config={
-            "policy": "Policy",
-            "chosen": st.column_config.TextColumn("Knob", help="What either half chose for the other"),
-            "speedup": st.column_config.NumberColumn("Speedup", format="%.3f ×", help="On prompts that did not choose"),
-            "low": st.column_config.NumberColumn("from", format="%.3f", help="95 % interval: prompts, pass times"),
-            "high": st.column_config.NumberColumn("to", format="%.3f"),
-            "chosen_speedup": st.column_config.NumberColumn(
-                "Where chosen", format="%.3f ×", help="On the prompts that chose the knob: this flatters"
-            ),
-            "captured": st.column_config.NumberColumn(
-                "Of the oracle's gain", format="percent", help="0 is plain decoding, 1 the optimal oracle"
-            ),
-            "tokens_per_pass": st.column_config.NumberColumn("Tokens per target pass", format="%.2f"),
-            "waste": st.column_config.NumberColumn(
-                "Waste", format="percent", help="Share of draft steps whose token was not accepted"
-            ),
-            "beats": st.column_config.NumberColumn(
-                "Surely beats", help="Policies that are slower beyond the choice of prompts, after Holm's correction"
-            ),
+    show_table(
+        table,
+        {
+            "policy": Column("Policy"),
+            "chosen": Column("Knob"),
+            "speedup": Column("Speedup", "held_out", "%.3f ×"),
+            "low": Column("from", "interval", "%.3f"),
+            "high": Column("to", "interval", "%.3f"),
+            "chosen_speedup": Column("Where chosen", "in_sample", "%.3f ×"),
+            "captured": Column("Of the oracle's gain", "captured", "percent"),
+            "tokens_per_pass": Column("Tokens per target pass", "tokens_per_target_pass", "%.2f"),
+            "waste": Column("Waste", "draft_steps_wasted", "percent"),
+            "beats": Column("Surely beats", "surely_beats", "%d"),
         },
-        key="arena-table",
+        "arena-table",
     )
     if result.left_out:
         st.text(f"Left out, since the texts of this set's tokens are not known: {', '.join(result.left_out)}.")
@@ -78,7 +69,7 @@ try:
 
     st.subheader("How much the knob matters")
     tuned = [entry.label for entry in result.policies if entry.knob]
-    label = st.selectbox("Policy", tuned, key="arena-policy")
+    label = st.selectbox("Policy", tuned, help=define("policy"), key="arena-policy")
     chart(knob_figure(result, label), "knob-figure", 380)
 
     st.subheader("Which differences are sure?")

@@ -18,20 +18,31 @@ from specviz.ui import query
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
 from specviz.ui.costs import cost_caption
+from specviz.ui.glossary import define
 from specviz.ui.judging import calibrations_of, longest_draft, recalibration_of
 from specviz.ui.messages import problem
+from specviz.ui.tables import Column, show_table
+from specviz.ui.terms import term_line
 
 SPLITS = {"Depth in the draft": "depth", "Kind of position": "kind", "Precision": "precision"}
 MOST_LINES = 5
+SENTENCE_TERMS = ("confidence", "accepted", "calibration_error", "adaptive_error", "brier", "brier_parts")
 
 
 @st.fragment
 def acceptance(recordings, pair, whole) -> None:
     """Acceptance against confidence, and the threshold as a cut through it."""
     left, right = st.columns([3, 2], gap="large")
-    tau = left.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.01, key="calibration-tau")
+    tau = left.slider(
+        "Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.01, help=define("threshold"), key="calibration-tau"
+    )
     bins = right.segmented_control(
-        "Bins", ["Equal width", "Equal counts"], default="Equal width", required=True, key="calibration-bins"
+        "Bins",
+        ["Equal width", "Equal counts"],
+        default="Equal width",
+        required=True,
+        help=define("bins"),
+        key="calibration-bins",
     )
     query.put_into_link(tau=tau)
     tokens = judged(recordings)
@@ -71,6 +82,8 @@ try:
         f"resolution {parts.resolution:.3f} + uncertainty {parts.uncertainty:.3f} + within bins {parts.within:.3f}."
     )
 
+    term_line(SENTENCE_TERMS, "calibration-sentence")
+
     st.subheader("Confidence, entropy or margin?")
     left, right = st.columns(2, gap="large")
     with left:
@@ -93,29 +106,22 @@ try:
         chart(reliability_figure(shown, about, number, title), "split-figure", 460)
     else:
         st.text("The texts of this set's tokens are not known, so their kinds are not either.")
-    columns = ["part", "tokens", "acceptance", "confidence", "ece", "adaptive_ece", "brier", "roc_confidence"]
-    columns += ["roc_entropy", "roc_margin"]
     table = calibration_table(found)
-    three = {"format": "%.3f"}
-    area = "Area under the curve of accepted against rejected tokens let pass: 0.5 is guessing, 1 is certain"
-    st.dataframe(
-        table[columns],
-        hide_index=True,
-        column_config={
-            "part": split,
-            "tokens": "Tokens",
-            "acceptance": st.column_config.NumberColumn("Accepted", format="percent"),
-            "confidence": st.column_config.NumberColumn("Mean confidence", **three),
-            "ece": st.column_config.NumberColumn(
-                "Calibration error", help="Expected, over bins of equal width", **three
-            ),
-            "adaptive_ece": st.column_config.NumberColumn("Adaptive", help="Over bins of equal counts", **three),
-            "brier": st.column_config.NumberColumn("Brier score", **three),
-            "roc_confidence": st.column_config.NumberColumn("Area, confidence", help=area, **three),
-            "roc_entropy": st.column_config.NumberColumn("Area, entropy", help=area, **three),
-            "roc_margin": st.column_config.NumberColumn("Area, margin", help=area, **three),
+    show_table(
+        table,
+        {
+            "part": Column(split),
+            "tokens": Column("Tokens"),
+            "acceptance": Column("Accepted", "accepted", "percent"),
+            "confidence": Column("Mean confidence", "confidence", "%.3f"),
+            "ece": Column("Calibration error", "calibration_error", "%.3f"),
+            "adaptive_ece": Column("Adaptive", "adaptive_error", "%.3f"),
+            "brier": Column("Brier score", "brier", "%.3f"),
+            "roc_confidence": Column("Area, confidence", "roc_area", "%.3f"),
+            "roc_entropy": Column("Area, entropy", "roc_area", "%.3f"),
+            "roc_margin": Column("Area, margin", "roc_area", "%.3f"),
         },
-        key="calibration-table",
+        "calibration-table",
     )
     if split == "Precision":
         st.caption(

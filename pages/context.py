@@ -11,9 +11,11 @@ from specviz.plots.style import DRAFT, TARGET
 from specviz.ui.charts import chart
 from specviz.ui.choosing import choose_set
 from specviz.ui.costs import cost_caption
+from specviz.ui.glossary import define
 from specviz.ui.judging import stretches_of, token_flags
 from specviz.ui.messages import problem
 from specviz.ui.shaded_text import shaded_text
+from specviz.ui.tables import Column, show_table
 from specviz.ui.token_texts import display_from
 
 FULL_SHADE = 4.0  # nats
@@ -24,7 +26,12 @@ def one_text(shown) -> None:
     """A recording's text shaded by entropy, and its stretches."""
     recording, texts = shown.recording, display_from(shown.tokens)
     model = st.segmented_control(
-        "Shade by the entropy of", ["draft", "target"], default="draft", required=True, key="shade"
+        "Shade by the entropy of",
+        ["draft", "target"],
+        default="draft",
+        required=True,
+        help=define("entropy"),
+        key="shade",
     )
     tokens = [texts(token) for token in recording.output_ids.tolist()]
     drafted = [texts(token) for token in recording.draft_token.tolist()]
@@ -66,17 +73,16 @@ def one_text(shown) -> None:
         for stretch in found
         if stretch.tokens >= SHORTEST
     ]
-    st.dataframe(
+    show_table(
         pd.DataFrame(rows),
-        hide_index=True,
-        column_config={
-            "tokens": "Tokens",
-            "kind": "Kind",
-            "text": "Text",
-            "accepted": st.column_config.NumberColumn("Accepted", format="percent"),
-            "γ": st.column_config.NumberColumn("Best draft length", help="Fastest for rounds that start here"),
+        {
+            "tokens": Column("Tokens"),
+            "kind": Column("Kind", "stretch"),
+            "accepted": Column("Accepted", "accepted", "percent"),
+            "γ": Column("Best draft length", "draft_length"),
+            "text": Column("Text", "stretch"),
         },
-        key="stretches",
+        "stretches",
     )
     lengths = (
         "The draft length is the fixed one with the most tokens per second over rounds starting there."
@@ -114,21 +120,19 @@ try:
         chart(groups_figure(table, "Acceptance and confidence", pair, number), "groups-figure", 440)
     with right:
         chart(entropies_figure(table, "Entropy of either model", pair, number), "entropies-figure", 440)
-    share, nats = {"format": "percent"}, {"format": "%.2f"}
-    st.dataframe(
+    show_table(
         table,
-        hide_index=True,
-        column_config={
-            "name": which,
-            "positions": "Positions",
-            "acceptance": st.column_config.NumberColumn("Accepted", help="The draft's token is the target's", **share),
-            "low": st.column_config.NumberColumn("from", help="95 % interval, positions taken as independent", **share),
-            "high": st.column_config.NumberColumn("to", **share),
-            "confidence": st.column_config.NumberColumn("Mean confidence", format="%.3f"),
-            "draft_entropy": st.column_config.NumberColumn("Entropy of the draft (nats)", **nats),
-            "target_entropy": st.column_config.NumberColumn("Entropy of the target (nats)", **nats),
+        {
+            "name": Column(which),
+            "positions": Column("Positions"),
+            "acceptance": Column("Accepted", "accepted", "percent"),
+            "low": Column("from", "interval", "percent"),
+            "high": Column("to", "interval", "percent"),
+            "confidence": Column("Mean confidence", "confidence", "%.3f"),
+            "draft_entropy": Column("Entropy of the draft (nats)", "entropy", "%.2f"),
+            "target_entropy": Column("Entropy of the target (nats)", "entropy", "%.2f"),
         },
-        key="groups",
+        "groups",
     )
 
     st.subheader("One text")

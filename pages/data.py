@@ -8,6 +8,7 @@ from specviz.ui import query
 from specviz.ui.advice import choose_on_fail
 from specviz.ui.charts import IMAGE_FORMAT, IMAGE_FORMATS
 from specviz.ui.choosing import choose_member, choose_set, links_to
+from specviz.ui.glossary import Term, define
 from specviz.ui.kept_list import kept_list
 from specviz.ui.library import (
     MOST_UPLOAD_MB,
@@ -21,6 +22,7 @@ from specviz.ui.library import (
 from specviz.ui.messages import problem
 from specviz.ui.report import html_report
 from specviz.ui.sweeps import sweep_form
+from specviz.ui.tables import Column, show_table
 from specviz.ui.token_texts import display_from
 
 TABLE_HEIGHT = 420
@@ -36,6 +38,7 @@ def tables(trace, texts) -> None:
             "Only these statuses (all if none is chosen)",
             sorted(set(steps["status"])),
             selection_mode="multi",
+            help=define("status"),
             key="statuses",
         )
         frame, columns = steps[steps["status"].isin(kept)] if kept else steps, STEP_COLUMNS
@@ -44,12 +47,18 @@ def tables(trace, texts) -> None:
             "Only rounds that stopped for (all if none is chosen)",
             sorted(set(rounds["stop_reason"])),
             selection_mode="multi",
+            help=define("stop_reason"),
             key="reasons",
         )
         frame, columns = rounds[rounds["stop_reason"].isin(kept)] if kept else rounds, ROUND_COLUMNS
-    described = {column.name: st.column_config.Column(help=column.meaning) for column in columns}
-    st.dataframe(frame, hide_index=True, height=TABLE_HEIGHT, column_config=described, key="frame")
-    st.caption(f"{len(frame)} rows. Click a column's head to sort; hover over it for its meaning.")
+    show_table(frame, described(columns, frame), "frame", TABLE_HEIGHT)
+    st.caption(f"{len(frame)} rows. Click a column's head to sort.")
+
+
+def described(columns, frame) -> dict[str, Column]:
+    """The columns of a table of a trace, with their meanings."""
+    meanings = {column.name: column.meaning for column in columns} | {"text": "the token's text"}
+    return {name: Column(name, Term(name, (name,), meanings[name])) for name in frame}
 
 
 def image_format() -> None:
@@ -101,9 +110,16 @@ def one_setting() -> None:
         return
     shown = choose_member(chosen, "data-member")
     left, right = st.columns(2, gap="large")
-    tau = left.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, format="%.3f", key="data-tau")
+    tau = left.slider(
+        "Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.001, format="%.3f", help=define("threshold"), key="data-tau"
+    )
     max_draft = right.slider(
-        "Draft length γ", 1, shown.longest_draft, query.max_draft_from_link(shown.longest_draft), key="data-gamma"
+        "Draft length γ",
+        1,
+        shown.longest_draft,
+        query.max_draft_from_link(shown.longest_draft),
+        help=define("draft_length"),
+        key="data-gamma",
     )
     on_fail = choose_on_fail("data-on-fail")
     query.put_into_link(tau=tau, gamma=max_draft)
@@ -182,7 +198,7 @@ if files:
         rounds, steps = trace.to_frames()
         texts = display_from(tokens)
         steps.insert(5, "text", [texts(token) for token in steps["token"].tolist()])
-        st.dataframe(rounds, hide_index=True, height=240, key="uploaded-rounds")
-        st.dataframe(steps, hide_index=True, height=TABLE_HEIGHT, key="uploaded-steps")
+        show_table(rounds, described(ROUND_COLUMNS, rounds), "uploaded-rounds", 240)
+        show_table(steps, described(STEP_COLUMNS, steps), "uploaded-steps", TABLE_HEIGHT)
     except SpecVizError as error:
         problem("This is no trace that can be shown.", error)

@@ -11,11 +11,14 @@ from specviz.errors import SpecVizError
 from specviz.plots import acceptance_picture_figure, trade_off_figure
 from specviz.plots.fidelity import DRIFTS
 from specviz.replay.rules import LOSSLESS
+from specviz.trace.statuses import STATUSES
 from specviz.ui import query
 from specviz.ui.charts import chart
 from specviz.ui.fidelity import BECAME, LONGEST_DRAFT, gallery_report, own_report, run_form
+from specviz.ui.glossary import define
 from specviz.ui.marked_text import chosen_place, marked_text, token_choice
 from specviz.ui.messages import problem
+from specviz.ui.terms import term_line
 from specviz.ui.token_texts import display_from
 
 
@@ -27,11 +30,20 @@ def trade_off(found: FidelityReport) -> None:
         "generous. Move threshold and draft length and watch what the trade is worth."
     )
     left, middle, right = st.columns([2, 1.4, 2], gap="large", vertical_alignment="bottom")
-    tau = left.slider("Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.01, key="fidelity-tau")
-    gamma = middle.slider(
-        "Draft length γ", 1, LONGEST_DRAFT, query.max_draft_from_link(LONGEST_DRAFT), key="fidelity-gamma"
+    tau = left.slider(
+        "Threshold τ", 0.0, 1.0, query.tau_from_link(), 0.01, help=define("threshold"), key="fidelity-tau"
     )
-    drift = right.selectbox("Drift as", list(DRIFTS), format_func=DRIFTS.get, key="fidelity-drift")
+    gamma = middle.slider(
+        "Draft length γ",
+        1,
+        LONGEST_DRAFT,
+        query.max_draft_from_link(LONGEST_DRAFT),
+        help=define("draft_length"),
+        key="fidelity-gamma",
+    )
+    drift = right.selectbox(
+        "Drift as", list(DRIFTS), format_func=DRIFTS.get, help=define("total_variation"), key="fidelity-drift"
+    )
     query.put_into_link(tau=tau, gamma=gamma)
     points = found.trade_offs(tau, gamma)
     chart(trade_off_figure(points, found.pair, found.cost.pair.device, drift), "trade-off", 460)
@@ -114,7 +126,7 @@ def one_token(found: FidelityReport, name: str) -> None:
     st.subheader("The acceptance of one token")
     st.caption(
         "A run under rejection, token by token as it was judged: accepted tokens underlined, rejected ones struck "
-        "through ✕ before the target's correction ↺, withheld ones in dots, the target's own +. What the draft took "
+        "through ✕ before the target's correction ↺, withheld ones in dots, a bonus +. What the draft took "
         "after a rejection was never judged and is left out. Click a token: where p and q overlap, a drafted token "
         "stands; what q has too much of is rejected; the residual, what p has and q has not, is where the target draws "
         "from instead. Together they make exactly p."
@@ -122,10 +134,12 @@ def one_token(found: FidelityReport, name: str) -> None:
     shown = display_from(found.tokens)
     place = chosen_place("acceptance-token", len(found.trace))
     token_choice("acceptance-token", [(shown(token.token), token.status) for token in found.trace], place)
+    statuses = {token.status for token in found.trace}
+    term_line((name for name in STATUSES if name in statuses), "acceptance-token")
     token = found.trace[place]
     left, right = st.columns([2, 3], gap="large", vertical_alignment="bottom")
     rules = {str(rule): rule for rule in found.drift.rules}
-    rule = left.selectbox("Rule", list(rules), key=f"acceptance-rule-{name}")
+    rule = left.selectbox("Rule", list(rules), help=define("rule"), key=f"acceptance-rule-{name}")
     ids, drawn = found.picture(rules[rule], token.position)
     with right:
         st.text(

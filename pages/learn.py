@@ -6,6 +6,7 @@ import streamlit as st
 from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
 from specviz.ui.gallery import list_items
+from specviz.ui.glossary import define
 from specviz.ui.lesson_figures import draft_cost_figure, iid_figure, pass_time_figure, pass_times
 from specviz.ui.library import ShownSet, gallery_recording
 from specviz.ui.live_panel import live_panel, settled
@@ -59,7 +60,14 @@ if shown.cost is not None:
     @st.fragment
     def checking() -> None:
         widths, milliseconds = pass_times(shown.cost, pass_mode)
-        tokens = st.slider("Tokens in one pass", 1, int(widths[-1]), min(5, int(widths[-1])), key="lesson-width")
+        tokens = st.slider(
+            "Tokens in one pass",
+            1,
+            int(widths[-1]),
+            min(5, int(widths[-1])),
+            help=define("tokens_in_a_pass"),
+            key="lesson-width",
+        )
         chart(pass_time_figure(shown.cost, pass_mode, tokens), "lesson-passes", 340)
         taken = float(np.interp(tokens, widths, milliseconds))
         st.text(
@@ -136,8 +144,10 @@ st.latex(r"\text{speedup} = \frac{N}{R + c\,D}")
 @st.fragment
 def draft_cost() -> None:
     left, right = st.columns(2, gap="large")
-    cost = left.slider("c, a draft step in target passes", 0.0, 1.0, 0.2, 0.01, key="lesson-cost")
-    tau = right.slider("Threshold τ", 0.0, 1.0, 0.3, 0.01, key="lesson-cost-tau")
+    cost = left.slider(
+        "c, a draft step in target passes", 0.0, 1.0, 0.2, 0.01, help=define("draft_cost"), key="lesson-cost"
+    )
+    tau = right.slider("Threshold τ", 0.0, 1.0, 0.3, 0.01, help=define("threshold"), key="lesson-cost-tau")
     chart(draft_cost_figure(shown, tau, cost, longest), "lesson-cost-figure", 360)
 
 

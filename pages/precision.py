@@ -24,8 +24,11 @@ from specviz.ui.precisions import (
     tables,
     worst_place,
 )
+from specviz.ui.terms import term_line
 
 PANEL = "precision-panel"
+PANEL_TERMS = ("threshold", "draft_length", "speedup", "plain_decoding", "over_full_plain", "tokens_per_second")
+PANEL_TERMS += ("acceptance_rate", "tokens_per_target_pass", "weights")
 
 
 @st.fragment
@@ -44,6 +47,7 @@ def panel(comparison: PrecisionComparison, name: str, labels: list[str]) -> None
         full=comparison.full_precision,
         about=about(comparison),
     )
+    term_line(PANEL_TERMS, PANEL)
     query.put_into_link(tau=tau, gamma=max_draft)
 
 

@@ -9,6 +9,7 @@ from specviz.ui.advice import advice_of, choose_on_fail, show_recommendation
 from specviz.ui.charts import chart
 from specviz.ui.choosing import first_set, say_if_gone
 from specviz.ui.costs import cost_caption
+from specviz.ui.glossary import define
 from specviz.ui.library import ShownSet, sets_on_offer
 from specviz.ui.measuring import checks_of, measure_form, measured_points
 from specviz.ui.messages import problem
@@ -49,7 +50,14 @@ def chosen_curves(offered, on_fail: str) -> tuple[dict, ShownSet | None]:
         if not chosen:
             return {}, None
         most = min(longest(offered[name]) for name in chosen)
-        max_draft = right.slider("Draft length γ", 1, most, query.max_draft_from_link(most), key="compared-gamma")
+        max_draft = right.slider(
+            "Draft length γ",
+            1,
+            most,
+            query.max_draft_from_link(most),
+            help=define("draft_length"),
+            key="compared-gamma",
+        )
         query.put_into_link(gamma=max_draft)
         curves = {offered[name].title: curve_of(offered[name], max_draft, on_fail) for name in chosen}
         return curves, offered[chosen[0]]
@@ -64,7 +72,12 @@ def chosen_curves(offered, on_fail: str) -> tuple[dict, ShownSet | None]:
     lengths = list(range(1, longest(offered[name]) + 1))
     default = [length for length in (1, 3, 5, 8) if length in lengths]
     chosen = right.multiselect(
-        "Draft lengths γ", lengths, default=default, max_selections=MOST_LINES, key="compared-gammas"
+        "Draft lengths γ",
+        lengths,
+        default=default,
+        max_selections=MOST_LINES,
+        help=define("draft_length"),
+        key="compared-gammas",
     )
     return {f"γ = {length}": curve_of(offered[name], length, on_fail) for length in sorted(chosen)}, offered[name]
 

@@ -14,9 +14,7 @@ from specviz.ui.choosing import choose_set
 from specviz.ui.costs import cost_caption
 from specviz.ui.measuring import measure_form
 from specviz.ui.messages import problem
-
-SHOWN = ["choice", "threshold", "max_draft", "speedup", "held_out", "held_out_low", "held_out_high", "regret"]
-SHOWN += ["flat_from", "flat_to"]
+from specviz.ui.tables import Column, show_table
 
 
 def report(advice) -> str:
@@ -48,26 +46,21 @@ try:
     first, second = tuning_figures(tuning)
     chart(first, "tuning-curves", 440)
     table = tuning_table(tuning)
-    st.dataframe(
-        table[SHOWN].assign(choice=[FATES[name] for name in table["choice"]]),
-        hide_index=True,
-        column_config={
-            "choice": "Choice",
-            "threshold": st.column_config.NumberColumn("τ", format="%.2f"),
-            "max_draft": "γ",
-            "speedup": st.column_config.NumberColumn("Speedup", format="%.3f ×", help="On the prompts that chose it"),
-            "held_out": st.column_config.NumberColumn(
-                "On new prompts", format="%.3f ×", help="Cross-validated: each prompt at the choice of other prompts"
-            ),
-            "held_out_low": st.column_config.NumberColumn("from", format="%.3f", help="95 % interval over prompts"),
-            "held_out_high": st.column_config.NumberColumn("to", format="%.3f"),
-            "regret": st.column_config.NumberColumn(
-                "Regret", format="percent", help="Slower by this than the best setting in hindsight"
-            ),
-            "flat_from": st.column_config.NumberColumn("flat from τ", format="%.2f", help="Within 1 % of the best"),
-            "flat_to": st.column_config.NumberColumn("to τ", format="%.2f"),
+    show_table(
+        table.assign(choice=[FATES[name] for name in table["choice"]]),
+        {
+            "choice": Column("Choice"),
+            "threshold": Column("τ", "threshold", "%.2f"),
+            "max_draft": Column("γ", "draft_length"),
+            "speedup": Column("Speedup", "in_sample", "%.3f ×"),
+            "held_out": Column("On new prompts", "held_out", "%.3f ×"),
+            "held_out_low": Column("from", "interval", "%.3f"),
+            "held_out_high": Column("to", "interval", "%.3f"),
+            "regret": Column("Regret", "regret", "percent"),
+            "flat_from": Column("flat from τ", "flat", "%.2f"),
+            "flat_to": Column("to τ", "flat", "%.2f"),
         },
-        key="tuning-table",
+        "tuning-table",
     )
     chart(second, "tuning-grid", 440)
 

@@ -7,6 +7,7 @@ import streamlit as st
 from specviz.analysis.verdict import SPECULATE, Advice, advise, setting_words
 from specviz.replay.policies import ON_FAIL
 from specviz.ui import query
+from specviz.ui.glossary import define
 from specviz.ui.judging import tuning_of
 from specviz.ui.library import ShownSet
 from specviz.ui.measuring import checks_of
@@ -50,8 +51,7 @@ def choose_on_fail(key: str) -> str:
         format_func=FATES.get,
         required=True,
         key=key,
-        help="The draft step whose confidence does not exceed the threshold has been paid for. drop: its token is "
-        "withheld. keep: it is still proposed, then drafting stops, as in transformers.",
+        help=define("failing_token"),
     )
     query.put_into_link(on_fail=on_fail)
     return on_fail

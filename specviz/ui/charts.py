@@ -8,7 +8,9 @@ import streamlit as st
 
 from specviz.analysis import predict, round_times
 from specviz.plots import confidence_figure, run_lengths_figure, time_figure, timeline_figure
+from specviz.ui.glossary import terms_in
 from specviz.ui.shown import Shown
+from specviz.ui.terms import term_line
 from specviz.ui.token_texts import display_from
 
 # Dragging zooms and a double click undoes it; the other buttons would cover the title on a phone.
@@ -26,11 +28,21 @@ LATEST = "latest-figures"  # key of the session's latest figures of a trace, wit
 
 
 def chart(figure: go.Figure, key: str, height: int = HEIGHT) -> None:
-    """One figure in the page's theme; the camera above it saves it in the format that the session chose."""
+    """One figure in the page's theme, and its words with their definitions; the camera above it saves it in the format
+    that the session chose."""
     figure.update_layout(height=height)
     image = {"format": st.session_state.get(IMAGE_FORMAT, IMAGE_FORMATS[0]).lower(), "filename": "specviz", "scale": 2}
     config = CONFIG | {"toImageButtonOptions": image}
     st.plotly_chart(figure, width="stretch", config=config, key=key, alt=_alternative(figure))
+    term_line((term.key for term in terms_in(words_of(figure))), key)
+
+
+def words_of(figure: go.Figure) -> list[str]:
+    """What is written in a figure besides numbers: titles of its axes, names in its legend and of its lanes, title."""
+    layout = figure.layout
+    axes = [axis.title.text or "" for axis in (layout.xaxis, layout.yaxis)]
+    names = [trace.name or "" for trace in figure.data]
+    return [*axes, *names, *map(str, layout.yaxis.ticktext or ()), (layout.title.text or "").replace("<br>", " ")]
 
 
 def _alternative(figure: go.Figure) -> str:

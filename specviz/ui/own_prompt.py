@@ -9,6 +9,7 @@ from specviz.trace.kept import name_of_run
 from specviz.ui import query
 from specviz.ui.choosing import links_to
 from specviz.ui.costs import repriced
+from specviz.ui.glossary import define
 from specviz.ui.library import KEPT, KeptShownSet, own_sets
 from specviz.ui.link_jobs import begin_run, current_run
 from specviz.ui.pairs import STAYS, choose_pair, is_named, remember_pair
@@ -60,12 +61,25 @@ def choose_sampling(key: str, temperature: float = 0.0) -> tuple[Sampling, int]:
     """
     columns = st.columns(3, vertical_alignment="bottom")
     chosen = columns[0].number_input(
-        "Temperature", 0.0, 2.0, temperature, 0.1, key=f"{key}-temperature", persist_state=STAYS
+        "Temperature",
+        0.0,
+        2.0,
+        temperature,
+        0.1,
+        help=define("temperature"),
+        key=f"{key}-temperature",
+        persist_state=STAYS,
     )
-    top_k = columns[1].number_input("Top-k (0: all)", 0, 1000, 0, 5, key=f"{key}-top-k", persist_state=STAYS)
-    top_p = columns[2].number_input("Top-p", 0.0, 1.0, 1.0, 0.05, key=f"{key}-top-p", persist_state=STAYS)
+    top_k = columns[1].number_input(
+        "Top-k (0: all)", 0, 1000, 0, 5, help=define("top_k"), key=f"{key}-top-k", persist_state=STAYS
+    )
+    top_p = columns[2].number_input(
+        "Top-p", 0.0, 1.0, 1.0, 0.05, help=define("top_p"), key=f"{key}-top-p", persist_state=STAYS
+    )
     columns = st.columns(3, vertical_alignment="bottom")
-    min_p = columns[0].number_input("Min-p", 0.0, 1.0, 0.0, 0.05, key=f"{key}-min-p", persist_state=STAYS)
+    min_p = columns[0].number_input(
+        "Min-p", 0.0, 1.0, 0.0, 0.05, help=define("min_p"), key=f"{key}-min-p", persist_state=STAYS
+    )
     penalty = columns[1].number_input(
         "Repetition penalty",
         0.5,
@@ -74,10 +88,10 @@ def choose_sampling(key: str, temperature: float = 0.0) -> tuple[Sampling, int]:
         0.05,
         key=f"{key}-penalty",
         placeholder="as the target asks",
-        help="1 is none. Left empty, what the target's generation config asks for counts.",
+        help=f"{define('repetition_penalty')} Left empty, what the target's generation config asks for counts.",
         persist_state=STAYS,
     )
-    seed = columns[2].number_input("Seed", 0, 2**31 - 1, 0, key=f"{key}-seed", persist_state=STAYS)
+    seed = columns[2].number_input("Seed", 0, 2**31 - 1, 0, help=define("seed"), key=f"{key}-seed", persist_state=STAYS)
     return Sampling(chosen, int(top_k), top_p, min_p, penalty), int(seed)
 
 

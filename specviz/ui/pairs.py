@@ -12,6 +12,7 @@ from specviz.errors import SpecVizError
 from specviz.models.catalogue import PAIRS
 from specviz.trace.files import whole_file
 from specviz.trace.project import project_folder
+from specviz.ui.glossary import define
 from specviz.ui.requests import PairChoice
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "int8+t0", "nf4", "nf4+double", "fp4")
@@ -95,7 +96,9 @@ def choose_pair(key: str, most_tokens: int = 128) -> tuple[PairChoice, int]:
     ):
         field = f"{key}-{name}-precision"
         st.session_state.setdefault(field, precision)
-        precisions.append(column.selectbox(f"{name.capitalize()} precision", PRECISIONS, key=field))
+        precisions.append(
+            column.selectbox(f"{name.capitalize()} precision", PRECISIONS, help=define("precision_of_model"), key=field)
+        )
     tokens = columns[3].number_input("Most tokens", 1, 1024, most_tokens, 16, key=f"{key}-tokens", persist_state=STAYS)
     models = choose_models(key, columns[0])
     choice = replace(models, target_precision=precisions[0], draft_precision=precisions[1])

@@ -19,8 +19,10 @@ from specviz.analysis.prompts import default_prompts
 from specviz.models.precision import read_precision, rows_are_independent
 from specviz.trace import PairInfo
 from specviz.ui.gallery import gallery_folder
+from specviz.ui.glossary import define
 from specviz.ui.pairs import STAYS, choose_models, is_named, remember_pair
 from specviz.ui.requests import CompareRequest
+from specviz.ui.tables import Column, show_table
 from specviz.ui.text_difference import text_difference
 from specviz.ui.token_texts import display_from
 from specviz.ui.watching import outcome, watch
@@ -92,7 +94,24 @@ def cautions(combinations: list[Combination]) -> list[str]:
 def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
     """Both tables, in units a person reads."""
     frame = shown_combinations(comparison)
-    st.dataframe(frame[frame["target:draft"].isin(labels)], hide_index=True, key="combination-table")
+    full = comparison.full_precision
+    show_table(
+        frame[frame["target:draft"].isin(labels)],
+        {
+            "target:draft": Column("target:draft", "precision_of_model"),
+            "weights": Column("weights"),
+            "plain": Column("plain", "tokens_per_second"),
+            "best τ": Column("best τ", "best"),
+            "best γ": Column("best γ", "best"),
+            "there": Column("there", "tokens_per_second"),
+            "over its own plain": Column("over its own plain", "speedup"),
+            f"over {full} plain": Column(f"over {full} plain", "over_full_plain"),
+            "accepted": Column("accepted", "acceptance_rate"),
+            f"text as at {full}": Column(f"text as at {full}", "same_text"),
+            "parts at token (median)": Column("parts at token (median)", "parts_at"),
+        },
+        "combination-table",
+    )
     level = comparison.baseline.grid.level
     st.caption(
         "At the best threshold and draft length of each on these prompts, with drop held fixed; in brackets "
@@ -106,7 +125,21 @@ def tables(comparison: PrecisionComparison, labels: list[str]) -> None:
         "Divergence is the Kullback-Leibler divergence of its next-token distribution, in nats. "
         "Peak memory is that of a process that decodes with this target alone, beyond what its libraries take."
     )
-    st.dataframe(shown_errors(comparison), hide_index=True, key="model-table")
+    show_table(
+        shown_errors(comparison),
+        {
+            "model": Column("model", "precision_of_model"),
+            "says the same": Column("says the same", "agreement"),
+            "divergence, mean": Column("divergence, mean", "divergence"),
+            "95th percentile": Column("95th percentile", "divergence"),
+            "worst": Column("worst", "divergence"),
+            "perplexity": Column("perplexity"),
+            "weights": Column("weights"),
+            "peak memory": Column("peak memory"),
+            "loading": Column("loading"),
+        },
+        "model-table",
+    )
     st.caption(f"{comparison.models[0].positions} positions.")
 
 
@@ -115,7 +148,7 @@ def worst_place(comparison: PrecisionComparison) -> None:
     places = {place.model: place for place in worst_places(comparison)}
     if not places:
         return
-    place = places[st.selectbox("Worst place of", list(places), key="worst-model")]
+    place = places[st.selectbox("Worst place of", list(places), help=define("divergence"), key="worst-model")]
     texts = display_from(comparison.tokens)
     precision = place.model.rpartition(", ")[2]
     goes_on = "".join(map(texts, [place.token, *place.after]))
@@ -156,7 +189,9 @@ def differences(comparison: PrecisionComparison, combinations: list[Combination]
     if not others:
         return
     left, right = st.columns([2, 3], gap="large")
-    label = left.selectbox("Beside full precision", list(others), key="difference-combination")
+    label = left.selectbox(
+        "Beside full precision", list(others), help=define("precision_of_model"), key="difference-combination"
+    )
     full = {recording.prompt_id: recording for recording in comparison.baseline.recordings.recordings}
     pairs = [(full[r.prompt_id], r) for r in others[label].recordings.recordings if r.prompt_id in full]
     if not pairs:

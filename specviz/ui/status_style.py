@@ -35,6 +35,7 @@ def status_css(scope: str, ink: str = "var(--st-text-color)") -> str:
             rules.append("outline: 1px dotted; outline-offset: -1px; padding: 0 2px; margin: 0 1px;")
         if name in COLOURED_TEXT:
             rules.append(f"color: var(--{name});")
+        classes.append(f"{scope} .of-{name} {{ --glyph: var(--glyph-{name}); }}")
         if rules:
             classes.append(f"{scope} .{name} {{ {' '.join(rules)} }}")
     return "\n".join((f"{scope} {{ {' '.join(properties)} }}", *classes, ""))

@@ -2,8 +2,10 @@
 
 import streamlit as st
 
+from specviz.trace.statuses import STATUSES
 from specviz.ui.live_run import live_run
 from specviz.ui.requests import RunRequest
+from specviz.ui.terms import term_line
 from specviz.ui.workshop import FAILED, LOADING, MEASURING, RUNNING, STOPPED, WAITING, Job, workshop
 
 LOOK_AGAIN_SECONDS = 1.0
@@ -33,6 +35,7 @@ def watch(job_id: str, key: str) -> None:
     )
     if job.rounds and job.shown is None:
         live_run(f"{key}-live", job.id, job.rounds)
+        term_line(STATUSES, f"{key}-live")
 
 
 def _progress(job: Job) -> None:

@@ -14,6 +14,7 @@ import streamlit as st
 from specviz.replay.policies import ON_FAIL
 from specviz.ui.panel_data import STATUS_LETTERS, TARGET_LETTERS
 from specviz.ui.status_style import status_css
+from specviz.ui.terms import TERM_CSS, term_script
 
 FOLDER = Path(__file__).parent
 # Streamlit takes one script; these are its parts, in an order in which each finds what it needs.
@@ -41,9 +42,9 @@ def _component() -> Callable:
     return st.components.v2.component(
         "specviz_live_panel",
         html=(FOLDER / "panel.html").read_text("utf-8"),
-        css=status_css(".panel") + (FOLDER / "panel.css").read_text("utf-8"),
+        css=status_css(".panel") + TERM_CSS + (FOLDER / "panel.css").read_text("utf-8"),
         js="\n".join(
-            (f"const STATUS = {json.dumps(STATUS_LETTERS | TARGET_LETTERS)};",)
+            (f"const STATUS = {json.dumps(STATUS_LETTERS | TARGET_LETTERS)};", term_script())
             + tuple((FOLDER / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
         ),
     )

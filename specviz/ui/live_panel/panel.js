@@ -1,5 +1,13 @@
 // The panel: keeps the threshold, and once a frame shows everything at it.
 
+const NUMBERS = [
+  "acceptance_rate", "tokens_per_target_pass", "mean_accepted_run", "draft_steps_wasted", "target_passes_saved",
+];
+// Statuses in the order of the key, and how their tokens are drawn.
+const KEY = [
+  ["accepted", "tk"], ["correction", "tk"], ["bonus", "tk"], ["plain", "tk"],
+  ["rejected", "ghost"], ["discarded", "ghost"], ["withheld", "ghost"],
+];
 const SETTLE_MS = 350; // after the last key, or the first picture
 // What happens to the token that fails the threshold.
 const FATES = {
@@ -30,8 +38,30 @@ class Panel {
     this.playback = new Playback(this.find(".stage"), (committed) => this.text.show(this.rounds, committed));
     this.playback.onEnd = () => this.showPlaying();
     this.counts = [...root.querySelectorAll("[data-count]")];
+    this.name();
     this.listen();
     new ResizeObserver(() => this.resize()).observe(root);
+  }
+
+  // Words with their definitions.
+  name() {
+    for (const place of this.root.querySelectorAll("[data-term]")) {
+      place.replaceChildren(term(place.dataset.term, place.textContent));
+      delete place.dataset.term;
+    }
+    this.numbers = NUMBERS.map((key) => {
+      const name = element("dt");
+      name.append(term(key));
+      return { name, value: element("dd") };
+    });
+    this.find(".numbers").replaceChildren(...this.numbers.flatMap(({ name, value }) => [name, value]));
+    this.find(".key").replaceChildren(...KEY.map(([status, className]) => {
+      const item = element("li");
+      const word = term(status);
+      word.classList.add(...className.split(" "), status);
+      item.append(word, element("span", `glyph of-${status}`));
+      return item;
+    }));
   }
 
   // Called by Streamlit with new data, and when the theme changes.
@@ -95,19 +125,14 @@ class Panel {
     this.text.read(this.lookup);
     this.roundsReading.build(this.lookup);
     this.buildChoices();
-    this.numbers = ["acceptance rate", "tokens per target pass", "mean accepted run", "draft steps wasted", "target passes saved"].map((name) => {
-      const value = element("dd");
-      return { name: element("dt", "", name), value };
-    });
-    this.find(".numbers").replaceChildren(...this.numbers.flatMap(({ name, value }) => [name, value]));
     this.slider.tau = undefined;
   }
 
   buildChoices() {
     const { maxDraft, onFail } = this.lookup.rounds;
     const lengths = [...new Set([...this.data.draftLengths, maxDraft])].sort((a, b) => a - b);
-    this.buildGroup(".gammas", "draft length γ", lengths, maxDraft, (length) => this.choose("gamma", length));
-    this.buildGroup(".fates", "failing token", Object.keys(FATES), onFail, (fate) => this.choose("fate", fate));
+    this.buildGroup(".gammas", "draft_length", "draft length γ", lengths, maxDraft, (length) => this.choose("gamma", length));
+    this.buildGroup(".fates", "failing_token", "failing token", Object.keys(FATES), onFail, (fate) => this.choose("fate", fate));
     const { gloss, lane } = FATES[onFail];
     setText(this.find(".tau-gloss"), gloss);
     setText(this.find(".lane-caption"), `Confidence of every draft step, in order. ${lane}`);
@@ -115,7 +140,7 @@ class Panel {
   }
 
   // One of several values: a button each, the shown one pressed; arrow keys go to the next.
-  buildGroup(selector, label, values, shown, choose) {
+  buildGroup(selector, key, label, values, shown, choose) {
     const group = this.find(selector);
     const buttons = values.map((value) => {
       const button = element("button", "", String(value));
@@ -141,7 +166,9 @@ class Panel {
       });
       return button;
     });
-    group.replaceChildren(element("span", "label", label), ...buttons);
+    const name = element("span", "label");
+    name.append(term(key, label));
+    group.replaceChildren(name, ...buttons);
     group.classList.remove("waiting");
     if (this.refocus === selector) {
       group.querySelector('[aria-checked="true"]').focus();
@@ -278,6 +305,10 @@ class Panel {
   }
 
   listen() {
+    // The names of the sides lie on the slider: a press on them is one on the slider.
+    for (const side of this.root.querySelectorAll(".side-label")) {
+      side.addEventListener("pointerdown", (event) => this.find(".slider").dispatchEvent(new PointerEvent(event.type, event)));
+    }
     this.find(".previous").addEventListener("click", () => this.toChange(-1));
     this.find(".next").addEventListener("click", () => this.toChange(1));
     this.find(".best").addEventListener("click", () => this.toBest());
