@@ -7,6 +7,7 @@ from specviz.analysis.report import table_as_csv
 from specviz.analysis.tuning import tuning_table
 from specviz.analysis.tuning_report import FATES, tuning_html
 from specviz.errors import SpecVizError
+from specviz.plots.offline import charts_html
 from specviz.plots.policy_figures import tuning_figures
 from specviz.ui.advice import advice_of
 from specviz.ui.charts import chart
@@ -19,11 +20,7 @@ from specviz.ui.tables import Column, show_table
 
 def report(advice) -> str:
     """The whole page as one HTML file that works offline."""
-    pictures = [
-        figure.to_html(full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False})
-        for place, figure in enumerate(tuning_figures(advice.tuning))
-    ]
-    return tuning_html(advice, pictures)
+    return tuning_html(advice, charts_html(tuning_figures(advice.tuning)))
 
 
 st.title("Which setting should I use?")

@@ -336,6 +336,7 @@ def run_tune(options: argparse.Namespace) -> None:
     from specviz.analysis.tuning import tune, tuning_table
     from specviz.analysis.tuning_report import flat_words, tuning_html
     from specviz.analysis.verdict import advise
+    from specviz.plots.offline import charts_html
     from specviz.plots.policy_figures import tuning_figures
     from specviz.trace.files import whole_file
 
@@ -369,12 +370,8 @@ def run_tune(options: argparse.Namespace) -> None:
             console.print(ready.text, markup=False, soft_wrap=True)
         console.print(ready.note, markup=False, soft_wrap=True, style="dim")
     if options.html:
-        pictures = [
-            figure.to_html(full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False})
-            for place, figure in enumerate(tuning_figures(result))
-        ]
         with whole_file(options.html) as temporary:
-            temporary.write_text(tuning_html(advice, pictures), "utf-8")
+            temporary.write_text(tuning_html(advice, charts_html(tuning_figures(result))), "utf-8")
         console.print(f"\nReport written to {options.html}", markup=False)
     _write(tuning_table(result), options.csv)
 

@@ -42,7 +42,7 @@ def test_a_setting_that_surely_pays_is_recommended_with_settings_to_paste(paying
     advice = advise(paying)
     assert advice.answer == SPECULATE and advice.recommendation.startswith("Use ")
     assert paying.best.held_out.low > 1 and len(ready_settings(advice)) == 3
-    assert all(word in tuning_html(advice, []) for word in PASTE[:3])
+    assert all(word in tuning_html(advice, "") for word in PASTE[:3])
 
 
 def test_where_nothing_is_accepted_the_verdict_is_not_to_speculate_whatever_the_prices(paying, monkeypatch):
@@ -52,7 +52,7 @@ def test_where_nothing_is_accepted_the_verdict_is_not_to_speculate_whatever_the_
     monkeypatch.setattr(Tuning, "most_tokens_per_pass", 1.004)
     advice = advise(paying)  # whose prices say that it pays
     assert advice.answer == DO_NOT and "accepts hardly any token" in advice.recommendation
-    assert ready_settings(advice) == () and not any(word in tuning_html(advice, []) for word in PASTE)
+    assert ready_settings(advice) == () and not any(word in tuning_html(advice, "") for word in PASTE)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_program_gets_no_settings_of_a_kind_that_does_not_surely_pay(paying):
     transformers, llama, vllm = ready_settings(advice)
     assert advice.answer == SPECULATE and transformers.text and "# older versions" in llama.text
     assert vllm.text == "" and "nothing to paste" in vllm.note and "(1.05×)" in vllm.note
-    assert "num_speculative_tokens" not in tuning_html(advice, []) and "nothing to paste" in tuning_html(advice, [])
+    assert "num_speculative_tokens" not in tuning_html(advice, "") and "nothing to paste" in tuning_html(advice, "")
     no_keep = replace(paying, keep=replace(paying.keep, held_out=Interval(0.9, 0.8, 1.0)))
     transformers, llama, _ = ready_settings(advise(no_keep))
     assert transformers.text == "" and "older versions:" not in llama.text
@@ -101,7 +101,7 @@ def test_a_measured_point_that_contradicts_the_model_withdraws_the_advice(paying
     assert "Measured 0.52× (95% interval 0.50 to 0.54), predicted 2.42×" in advice.recommendation
     assert "do not rely on" in advice.recommendation and "measure the costs again" in advice.recommendation
     assert "Use " not in advice.text
-    assert not any(word in tuning_html(advice, []) for word in PASTE)
+    assert not any(word in tuning_html(advice, "") for word in PASTE)
     best = paying.best
     agreeing = Check(MeasuredPoint(best.threshold, best.max_draft, Interval(1.5, 1.3, 1.7), 6), 1.52)
     confirmed = advise(paying, [agreeing])

@@ -225,7 +225,7 @@ def test_a_hostile_model_name_stays_text(gallery, tuned):
     )
     option, value = split(ready_settings(advise(hostile))[2].text)
     assert option == "--speculative-config" and "x'; rm -rf ~ <script>" in value
-    page = tuning_html(advise(hostile), [])
+    page = tuning_html(advise(hostile), "")
     assert "<script>" not in page and "<b>" not in page
 
 

@@ -1,6 +1,6 @@
 """A tuning as one HTML file that works offline."""
 
-from collections.abc import Sequence
+from datetime import UTC, datetime
 from html import escape
 
 from specviz.analysis.ready_settings import ready_settings
@@ -14,8 +14,10 @@ h1 { font-weight: 500; font-size: 26px; margin: 0 0 4px; } h2 { font-weight: 500
 .soft { color: #65625c; font-size: 14px; } .first { font-size: 19px; max-width: 60ch; }
 table { border-collapse: collapse; margin: 20px 0; } th, td { padding: 4px 24px 4px 0; border-top: 1px solid #e3dfd8;
   text-align: right; font-weight: 400; } th { border: 0; color: #65625c; font-size: 14px; }
+.wide { overflow-x: auto; } .hint { display: none; margin: 0; }
+@media (max-width: 720px) { .hint { display: block; } td:not(:first-child), th { white-space: nowrap; } }
 th:first-child, td:first-child { text-align: left; }
-pre { background: #f3f0ea; padding: 12px 16px; overflow-x: auto; font-size: 14px; }
+pre { background: #f3f0ea; padding: 12px 16px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 14px; }
 """
 FATES = {
     "drop": "token that fails withheld (drop)",
@@ -24,16 +26,21 @@ FATES = {
 }
 
 
+def made_at() -> str:
+    """When a report is made, that is now, in words."""
+    return f"Made on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC."
+
+
 def flat_words(choice: Choice) -> str:
     """The flat top in words; nothing where there is no threshold."""
     return "" if choice.name == "fixed" else f"{choice.flat[0]:.2f} to {choice.flat[1]:.2f}"
 
 
-def tuning_html(advice: Advice, figures: Sequence[str]) -> str:
+def tuning_html(advice: Advice, charts: str) -> str:
     """The report. Names of models and devices are escaped.
 
     Args:
-        figures: as HTML, the first with the plotting library in it.
+        charts: as HTML, with what draws them.
     """
     tuning = advice.tuning
     pair = tuning.pair
@@ -54,13 +61,15 @@ def tuning_html(advice: Advice, figures: Sequence[str]) -> str:
     about = (
         f"{pair.target} ({pair.target_precision}) with {pair.draft} ({pair.draft_precision}) on {pair.device}, pass "
         f"mode {tuning.pass_mode}, {tuning.prompts} prompts. Speedups are modelled: replayed rounds, priced with "
-        f"measured times, over plain decoding of the same target. {tuning.origin}"
+        f"measured times, over plain decoding of the same target. {tuning.origin} {made_at()}"
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz: tuning</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>Threshold and draft length</h1><p class='soft'>{escape(about)}</p>"
         f"<p class='first'>{escape(advice.recommendation)}</p><p>{escape(' '.join(advice.sentences))}</p>"
-        f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table>"
-        f"{''.join(figures)}{settings}</body></html>"
+        f"<div class='wide' role='region' aria-label='The choices' tabindex='0'>"
+        f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{rows}</table></div>"
+        "<p class='soft hint'>Scroll the table sideways for more columns →</p>"
+        f"{charts}{settings}</body></html>"
     )

@@ -5,7 +5,8 @@ from html import escape
 import numpy as np
 
 from specviz.analysis import metrics, predict
-from specviz.analysis.tuning_report import FATES
+from specviz.analysis.tuning_report import FATES, made_at
+from specviz.plots.offline import charts_html
 from specviz.trace.statuses import EMITTED_STATUSES
 from specviz.ui.charts import COLUMNS, trace_figures
 from specviz.ui.shown import Shown
@@ -41,17 +42,13 @@ def html_report(shown: Shown, tau: float, max_draft: int, on_fail: str = "drop")
         if status in EMITTED_STATUSES
     )
     drawn = dict(trace_figures(shown, tau, max_draft, on_fail))
-    figures = "".join(
-        drawn[name].to_html(
-            full_html=False, include_plotlyjs=place == 0, config={"displaylogo": False}, default_height=380
-        )
-        for place, name in enumerate(name for name in COLUMNS if name in drawn)
-    )
+    charts = charts_html(drawn[name] for name in COLUMNS if name in drawn)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SpecViz report</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>{escape(shown.title)}</h1>"
-        f'<p class="soft">Threshold {tau:.3f}, draft length {max_draft}, {FATES[on_fail]}. {escape(shown.about())}</p>'
+        f'<p class="soft">Threshold {tau:.3f}, draft length {max_draft}, {FATES[on_fail]}. '
+        f"{escape(shown.about())} {made_at()}</p>"
         f'<p class="soft">Prompt: <bdi>{escape(shown.recording.prompt)}</bdi></p>'
-        f'<p class="text" dir="auto">{text}</p><table>{rows}</table>{figures}</body></html>'
+        f'<p class="text" dir="auto">{text}</p><table>{rows}</table>{charts}</body></html>'
     )
