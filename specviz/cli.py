@@ -13,13 +13,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 from specviz import cli_names, cli_policies, limits
@@ -33,6 +26,7 @@ from specviz.cli_paths import (
     parts_folder,
     recording_file,
 )
+from specviz.cli_progress import errors, stage_progress
 from specviz.errors import SpecVizError
 from specviz.models.defaults import PASS_MODE, PRECISION
 
@@ -41,7 +35,6 @@ if TYPE_CHECKING:
     from specviz.replay import Sampling
 
 console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -234,30 +227,6 @@ def _precision(options: argparse.Namespace) -> str:
     from specviz.models.precision import chosen_precision
 
     return chosen_precision(options.precision, options.device)
-
-
-class stage_progress:
-    """A progress bar for (stage, done, total) reports; done and total are None where nothing can be counted."""
-
-    def __enter__(self) -> Callable[[str, float | None, float | None], None]:
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=errors,
-            transient=True,
-        )
-        self._bar.start()
-        task = self._bar.add_task("", total=None)
-
-        def report(stage: str, done: float | None = None, total: float | None = None) -> None:
-            self._bar.update(task, description=stage, completed=done or 0, total=total)
-
-        return report
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
 
 @contextmanager
@@ -805,12 +774,10 @@ def distill(options: argparse.Namespace) -> None:
     from specviz.models.distill.distill import distill as run_distillation
     from specviz.models.distill.train import TrainSettings
     from specviz.models.precision import resolve_device
-    from specviz.models.sources import BUILTIN_TARGET, find_model
 
     with stage_progress() as report:
-        target = find_model(options.target, report).path if options.target == BUILTIN_TARGET else options.target
         made = run_distillation(
-            target,
+            options.target,
             options.out,
             layers=options.layers,
             head_size=options.head_size,

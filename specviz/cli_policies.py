@@ -12,11 +12,11 @@ from rich.table import Table
 
 from specviz import cli_names, limits
 from specviz.cli_paths import input_file, model_name, output_file, recording_file
+from specviz.cli_progress import errors, stage_progress
 from specviz.errors import SpecVizError
 from specviz.models.defaults import PASS_MODE
 
 console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
 
 
 def add_commands(commands, add_pair_options) -> None:
@@ -79,22 +79,24 @@ def _flags(pair, source: str | None) -> bytes | None:
     Args:
         source: where to take the tokenizer from; None tries the built-in pair's and uses it if the set is that pair's.
     """
-    from specviz.models.sources import BUILTIN_TARGET, find_model
+    from specviz.models.catalogue import BUILTIN_TARGET, BUILTIN_TARGET_NAME
+    from specviz.models.sources import find_model
     from specviz.models.token_text import TokenText
     from specviz.replay.contexts import vocabulary_flags
 
-    try:
-        model = find_model(source or BUILTIN_TARGET)
-    except SpecVizError as error:
-        if source:
-            raise
-        errors.print(f"Without token texts there are no kinds of position: {error}", markup=False)
-        return None
-    if source is None and model.name != pair.target:
+    if source is None and pair.target != BUILTIN_TARGET_NAME:
         errors.print(
             f"Without the tokenizer of {pair.target} there are no kinds of position; name it with --tokenizer.",
             markup=False,
         )
+        return None
+    try:
+        with stage_progress() as report:
+            model = find_model(source or BUILTIN_TARGET, report)
+    except SpecVizError as error:
+        if source:
+            raise
+        errors.print(f"Without token texts there are no kinds of position: {error}", markup=False)
         return None
     return vocabulary_flags(TokenText(model.tokenizer).bytes_of, len(model.tokenizer))
 
@@ -184,13 +186,13 @@ def run_arena(options: argparse.Namespace) -> None:
 
     recordings, cost = priced_sets(options.recordings)
     flags = _flags(recordings[0].pair, options.tokenizer)
-    with console.status("Replaying") as status:
+    with stage_progress() as report:
         result = arena(
             recordings,
             cost,
             options.max_draft,
             flags=flags,
-            progress=lambda label, *_: status.update(f"Replaying: {label}"),
+            progress=lambda label, *_: report(f"Replaying: {label}"),
         )
     frame = arena_table(result)
     table = _table("policy", "knob", "speedup", "95 %", "chosen", "oracle", "t/pass", "waste")
@@ -391,7 +393,7 @@ def _measured_check(options: argparse.Namespace, recordings: list, cost, choice)
     from specviz.analysis.checks import check
     from specviz.analysis.comparison import measured_point
     from specviz.analysis.fidelity_report import check_prices
-    from specviz.cli import stage_progress, stops_softly
+    from specviz.cli import stops_softly
     from specviz.engine.engine import Engine, Settings
     from specviz.engine.measurement import MOST_PROMPTS, measure, repeats_of
     from specviz.models.loading import load_pair

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -140,3 +142,25 @@ def test_a_model_is_fetched_once_and_loads_without_network_afterwards(hub, tmp_p
     again, never_seen = ask(tmp_path, nobody, "org/whole", "org/unknown")
     assert again[:3] == whole[:3]
     assert "network" in never_seen and never_seen.endswith(".") and "\n" not in never_seen
+
+
+@pytest.mark.slow
+def test_a_hub_that_never_answers_is_given_up_in_a_sentence(tmp_path):
+    silent = socket.create_server(("127.0.0.1", 0))  # takes connections and says nothing
+    began = time.monotonic()
+    (answer,) = ask(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}", "org/whole")
+    silent.close()
+    assert "network" in answer and answer.endswith(".") and "\n" not in answer
+    assert time.monotonic() - began < 60, "it waited for far longer than a hub takes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["distill", "--out", "draft"], ["run", "text"], ["record", "--out", "set.parquet"]])
+def test_commands_without_a_network_end_in_one_sentence(words, tmp_path):
+    environment = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
+    command = [sys.executable, "-m", "specviz", *words, "--target", "nofile"]
+    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2
+    sentence = " ".join(run.stderr.split())
+    assert sentence.startswith("'nofile' is no folder here") and sentence.count(".") == 1

@@ -16,6 +16,7 @@ LAYERS = 4
 VOCABULARY = 120
 MAX_CONTEXT = 256
 WINDOW = 12
+MOST_WEIGHTS = 200_000_000
 PEAK = 4.0  # size of the logits, so that the largest two rarely come close
 
 # Extents by the names that configurations give them.
@@ -179,7 +180,15 @@ def model_class_of(config_class: type[PreTrainedConfig]) -> type[PreTrainedModel
 
 
 def tiny_target(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
-    """A random fp32 model whose text varies and whose largest logits are apart."""
+    """A random fp32 model whose text varies and whose largest logits are apart.
+
+    Raises:
+        ValueError: the configuration is not that of a tiny model.
+    """
+    with torch.device("meta"):
+        weights = sum(weight.numel() for weight in model_class_of(type(config))(config).parameters())
+    if weights > MOST_WEIGHTS:
+        raise ValueError(f"{weights:,} weights are left, because its parts have configurations of their own")
     torch.manual_seed(seed)
     model = model_class_of(type(config))(config).float().eval().requires_grad_(False)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()

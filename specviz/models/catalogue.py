@@ -15,6 +15,7 @@ from specviz.models.builtin import DRAFT_FOLDER
 from specviz.models.precision import QuantisationOptions, weight_bytes
 
 BUILTIN_TARGET = "builtin-target"
+BUILTIN_TARGET_NAME = "SmolLM2-135M-Instruct"  # what recordings of the built-in pair call its target
 BUILTIN_DRAFT = "builtin-draft"
 
 

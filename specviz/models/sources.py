@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.constants import DEFAULT_REVISION
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
+    LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -25,14 +27,16 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoTokenizer,
 
 from specviz.errors import SpecVizError
 from specviz.models import builtin
-from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET
+from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, BUILTIN_TARGET_NAME
 from specviz.models.draft_model import DraftConfig
 from specviz.models.gguf_conversion import load_gguf_tokenizer
 from specviz.models.messages import first_line
 from specviz.models.quiet import quiet_loading
 from specviz.models.storage import Progress, is_disk_full, no_progress
 
+HUB_PATIENCE = 4.0  # seconds in which a hub that can be reached answers
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "tokenizer*", "*.model"]
 _WEIGHT_FILES = ["model*.safetensors", "config.json"]  # the latter so that something always matches
 _IN_SUBFOLDERS = ["*/*"]
@@ -74,23 +78,31 @@ def find_model(source: str, progress: Progress = no_progress) -> ModelSource:
     """
     source = str(source).strip()
     if source == BUILTIN_TARGET:
-        found = _from_folder(builtin.prepare_target(progress), "SmolLM2-135M-Instruct", builtin.TARGET.revision)
+        found = _from_folder(builtin.prepare_target(progress), BUILTIN_TARGET_NAME, builtin.TARGET.revision)
     elif source == BUILTIN_DRAFT:
         found = _from_folder(builtin.DRAFT_FOLDER, "SpecViz built-in draft", "")
     elif source.endswith(".gguf"):
         found = _from_gguf(Path(source).expanduser())
-    elif Path(source).expanduser().is_dir() and source:
+    elif source and _is_folder(source):
         folder = Path(source).expanduser().resolve()
         found = _from_folder(folder, folder.name, "")
     elif _HUB_ID.fullmatch(source.partition("@")[0]):
         found = _from_hub(source, progress)
     else:
         raise SpecVizError(
-            f"There is no model folder {source!r}: name an existing folder, a .gguf file, a hub id such as "
+            f"There is no model folder {source[:80]!r}: name an existing folder, a .gguf file, a hub id such as "
             f"HuggingFaceTB/SmolLM2-135M-Instruct, or {BUILTIN_TARGET}."
         )
     _refuse_unusable(found)
     return replace(found, source=source)
+
+
+def _is_folder(source: str) -> bool:
+    """Whether there is a folder of this name; a name that no file system can hold is none."""
+    try:
+        return Path(source).expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a null character, no home of that user
+        return False
 
 
 def weight_files(found: ModelSource, progress: Progress = no_progress) -> list[Path]:
@@ -199,6 +211,22 @@ def _refuse_unusable(found: ModelSource) -> None:
         )
 
 
+def _newest_snapshot(hub_id: str, *, revision: str | None, **chosen) -> str:
+    """The snapshot that the hub has now or, where the hub does not answer in time, the one in its cache.
+
+    The hub's client waits for ever for an answer to its first question, so that question is asked here, with a limit.
+    """
+    try:
+        HfApi().repo_info(hub_id, revision=revision or DEFAULT_REVISION, timeout=HUB_PATIENCE)
+    except Exception:
+        try:
+            return snapshot_download(hub_id, revision=revision, local_files_only=True, **chosen)
+        except LocalEntryNotFoundError:
+            pass
+        raise
+    return snapshot_download(hub_id, revision=revision, **chosen)
+
+
 def _download(hub_id: str, revision: str | None, patterns: list[str], stage: str, progress: Progress) -> Path:
     """Fetch the files that match `patterns` from the hub, or find them in its cache; returns the folder."""
 
@@ -220,10 +248,12 @@ def _download(hub_id: str, revision: str | None, patterns: list[str], stage: str
                 progress(stage, furthest, float(self.total))
 
     progress(stage, None, None)
+    chosen = {"revision": revision, "allow_patterns": patterns, "ignore_patterns": _IN_SUBFOLDERS, "tqdm_class": Bar}
     try:
-        folder = snapshot_download(
-            hub_id, revision=revision, allow_patterns=patterns, ignore_patterns=_IN_SUBFOLDERS, tqdm_class=Bar
-        )
+        if revision is None or not _COMMIT.fullmatch(revision):
+            folder = _newest_snapshot(hub_id, **chosen)
+        else:
+            folder = snapshot_download(hub_id, **chosen)
     except GatedRepoError as error:
         raise SpecVizError(
             f"{hub_id} is gated: accept its licence on its page on huggingface.co, then log in with `hf auth login`."

@@ -15,7 +15,7 @@ import streamlit as st
 
 from specviz.analysis import CostModel
 from specviz.errors import SpecVizError
-from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, PAIRS
+from specviz.models.catalogue import BUILTIN_DRAFT, BUILTIN_TARGET, BUILTIN_TARGET_NAME, PAIRS
 from specviz.replay.rules import recorded_drawing
 from specviz.trace import (
     PairInfo,
@@ -38,7 +38,7 @@ from specviz.ui.requests import PairChoice
 from specviz.ui.shown import UNMEASURED, Shown, kept_recording
 
 # What recordings of the built-in pair call its models, and how they are loaded.
-BUILTIN_SOURCES = {("SmolLM2-135M-Instruct", "SpecViz built-in draft"): (BUILTIN_TARGET, BUILTIN_DRAFT)}
+BUILTIN_SOURCES = {(BUILTIN_TARGET_NAME, "SpecViz built-in draft"): (BUILTIN_TARGET, BUILTIN_DRAFT)}
 MOST_UPLOAD_MB = 64  # of one file
 MOST_UNPACKED = 128 * MB  # that an upload may unpack to
 MOST_UPLOADS = 12  # that one session holds because they cannot be kept

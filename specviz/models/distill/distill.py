@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.errors import SpecVizError
 from specviz.models.distill.card import write_card
@@ -30,6 +30,7 @@ from specviz.models.distill.train import (
     save_checkpoint,
 )
 from specviz.models.draft_model import DraftModel
+from specviz.models.loading import load_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def distill(
     ):
         if value < 1:
             raise SpecVizError(f"{name} is {value}: give a number of at least 1.")
-    target, tokenizer = _load(target, tokenizer, device)
+    target, tokenizer = _load(target, tokenizer, device, progress)
     count = target.config.get_text_config().num_hidden_layers
     layers = choose_layers(*attention_scores(target), depth) if layers is None else tuple(layers)
     if not layers or any(not 0 <= layer < count for layer in layers):
@@ -171,22 +172,22 @@ def save_draft(draft: DraftModel, folder: Path) -> None:
 
 
 def _load(
-    target: str | Path | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, device: str | torch.device
+    target: str | Path | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    device: str | torch.device,
+    progress: Callable[[Progress], bool | None] | None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if isinstance(target, PreTrainedModel):
         if tokenizer is None:
             raise SpecVizError("A loaded target needs its tokenizer as well: pass tokenizer=.")
         return target.eval(), tokenizer
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            target, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-        )
-        return model.to(device).eval(), AutoTokenizer.from_pretrained(target, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise SpecVizError(
-            f"The target {target} cannot be loaded: give a folder or hub id of a causal language model with "
-            f"safetensors weights ({str(error).splitlines()[0]})."
-        ) from error
+
+    def report(stage: str, done: float | None, total: float | None) -> None:
+        if progress:
+            progress(Progress(stage, int(done or 0), int(total or 0), ""))
+
+    loaded = load_model(str(target), "fp32", str(device), progress=report)
+    return loaded.model.requires_grad_(True), loaded.tokenizer
 
 
 def _prepare(out: Path, recipe: dict) -> Path:
