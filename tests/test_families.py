@@ -124,6 +124,17 @@ def test_gpt_neo_keeps_its_window_over_a_prompt_longer_than_it(pass_mode):
         assert not torch.allclose(everything(ids).logits[0, -1], pair.target(ids).logits[0, -1], atol=1e-2)
 
 
+def test_a_window_that_no_mask_reads_bounds_the_context():
+    """Nothing is known of such a layer beyond its window, and below it there is none."""
+    pair = tiny_pair("llama")
+    target = copy.deepcopy(pair.target)
+    target.config.sliding_window = 64
+    for pass_mode in PASS_MODES:
+        engine = Engine(loaded_pair(TinyPair(target, pair.draft, None)), pass_mode=pass_mode)
+        assert engine.max_context == 64
+    assert Engine(loaded_pair(tiny_pair("mistral"))).max_context == MAX_CONTEXT
+
+
 def test_xlnet_is_refused_in_one_sentence_that_names_it():
     pair = family_pair(tiny_config(XLNetConfig))
     for pass_mode in PASS_MODES:
@@ -282,6 +293,27 @@ def test_the_table_says_how_each_family_does(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["families.md"]
     with pytest.raises(SpecVizError):
         families.run(None, only=["no such family"])
+
+
+def test_a_run_continues_where_an_interrupted_one_ended(tmp_path, monkeypatch):
+    made, out = [], tmp_path / "families.md"
+
+    def row_of(config):
+        made.append(config.model_type)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return families.Row(config.model_type, "", "cache", dict.fromkeys(PASS_MODES, families.Result(families.EXACT)))
+
+    monkeypatch.setattr(families, "in_own_process", row_of)
+    names = ["gpt2", "gpt_neo", "llama", "mamba"]
+    with pytest.raises(KeyboardInterrupt):
+        families.run(out, only=names)
+    with families._finished_file(out).open("a") as file:
+        file.write('{"family": "mamba", "res')
+    assert families.run(out, only=names)
+    assert made == ["gpt2", "gpt_neo", "llama", "llama", "mamba"]
+    assert all(f"| {name} | cache | exact | exact |" in out.read_text() for name in names)
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_first_difference_is_a_near_tie_only_where_the_logits_nearly_tie():

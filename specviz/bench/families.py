@@ -6,12 +6,13 @@ Each family runs in a process of its own, so that one that crashes or hangs cost
 from __future__ import annotations
 
 import copy
+import json
 import multiprocessing
 import os
 import platform
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from queue import Empty
@@ -19,6 +20,7 @@ from queue import Empty
 import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, GenerationConfig, PretrainedConfig, PreTrainedModel
 
+import specviz
 from specviz.bench import tiny_families
 from specviz.bench.reporting import Verdicts, console
 from specviz.engine.engine import PASS_MODES, Engine, Settings, library_versions, observe_all
@@ -67,18 +69,25 @@ def run(out: Path | None, *, only: list[str] | None = None) -> bool:
     """Test the families, write the table to `out`; whether none is wrong or fails and about 90% are exact.
 
     Args:
+        out: while the run lasts, finished rows are kept beside it, and a run after an interruption continues there.
         only: names of families; None tests all.
     """
     chosen = [config for config in families() if not only or config.model_type in only]
     if not chosen:
         raise SpecVizError(f"transformers has no family called {', '.join(only)}; give names such as llama,gpt2.")
+    finished = _read_finished(out) if out else {}
     rows = []
     for number, config in enumerate(chosen):
-        rows.append(in_own_process(config))
+        earlier = finished.get(config.model_type)
+        rows.append(earlier or in_own_process(config))
+        if out and not earlier:
+            _keep_finished(out, rows[-1])
         results = ", ".join(f"{mode} {result.verdict}" for mode, result in rows[-1].results.items())
-        console.print(f"{number + 1} of {len(chosen)}: {config.model_type}: {results}", markup=False)
+        kept = " (kept from an interrupted run)" if earlier else ""
+        console.print(f"{number + 1} of {len(chosen)}: {config.model_type}: {results}{kept}", markup=False)
     if out:
         _write(out, rows)
+        _finished_file(out).unlink(missing_ok=True)
         console.print(f"Written to {out}", markup=False)
     tested = [row for row in rows if not _has(row, UNTESTED)]
     verdicts = Verdicts()
@@ -208,6 +217,39 @@ def _compared(output: list[int], expected: list[int], margins: list[float]) -> R
     if margin < NEAR_TIE:
         return Result(NEAR, f"Token {at + 1} differs, where the two largest logits are {margin:.1g} apart.")
     return Result(WRONG, f"Token {at + 1} differs, where the two largest logits are {margin:.2g} apart.")
+
+
+# --- what an interrupted run has finished ----------------------------------------------------------------------------
+
+
+def _finished_file(out: Path) -> Path:
+    return out.with_name(f".{out.name}.finished")
+
+
+def _read_finished(out: Path) -> dict[str, Row]:
+    """Rows by family that an interrupted run of this same code and these same libraries has finished."""
+    path = _finished_file(out)
+    rows: dict[str, Row] = {}
+    if not path.exists():
+        return rows
+    if path.stat().st_mtime < max(file.stat().st_mtime for file in Path(specviz.__file__).parent.rglob("*.py")):
+        path.unlink()
+        return rows
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+            if entry.pop("versions") == library_versions():
+                entry["results"] = {mode: Result(**result) for mode, result in entry["results"].items()}
+                rows[entry["family"]] = Row(**entry)
+        except (ValueError, KeyError, TypeError, AttributeError):  # the line that was written as the run ended
+            continue
+    return rows
+
+
+def _keep_finished(out: Path, row: Row) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _finished_file(out).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"versions": library_versions()} | asdict(row)) + "\n")
 
 
 # --- the table -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +43,7 @@ TOLERANCE = 3e-3
 COARSE_TOLERANCE, COARSE_LARGEST = 0.15, 0.7
 # Read from the configuration by every pass, in transformers' masks; others are built into the layers.
 _SHORTENED = ("sliding_window", "sliding_window_size", "attention_chunk_size")
-_BUILT_IN = ("window_size", "local_attention", "attention_window_size", "local_attention_window_len")
+_BUILT_IN = ("window_size", "local_attention_window_len", "keep_window_size")
 _CHUNKS = ("local_attn_chunk_length", "lsh_attn_chunk_length")  # a token may look one chunk back
 
 
@@ -80,7 +80,9 @@ def _make_runner(loaded: LoadedModel, width: int | None, compiled: bool) -> Mode
     if compiled and packed:
         raise SpecVizError("These models were made ready for eager passes; load them again to compile them.")
     prompt_tokens, max_context = _text_length(model, text_config, max_context)
-    with _short_windows(text_config), _independent_rows(model):
+    unread = _unread_windows(model, text_config, min(PROMPT_TOKENS, max_context))
+    max_context = min(max_context, *unread) if unread else max_context  # below it there is no window
+    with nullcontext() if unread else _short_windows(text_config), _independent_rows(model):
         probe = _Probe.of(loaded, prompt_tokens, max_context)
         head, result = _find_head(model, probe)
         use_masks_of_passes(model.base_model)
@@ -383,17 +385,35 @@ def _cause(error: Exception) -> str:
 
 
 @contextmanager
-def _short_windows(config: PretrainedConfig) -> Iterator[None]:
-    """Windows that masks read from the configuration are `SHORT_WINDOW` tokens for as long as this lasts."""
+def _short_windows(config: PretrainedConfig) -> Iterator[list[int]]:
+    """Windows that masks read from the configuration are `SHORT_WINDOW` tokens for as long as this lasts.
+
+    Yields what they were, where a layer looks through one.
+    """
     before = {name: getattr(config, name, None) for name in _SHORTENED}
     shortened = {name: value for name, value in before.items() if isinstance(value, int) and value > SHORT_WINDOW}
     try:
         for name in shortened:
             setattr(config, name, SHORT_WINDOW)
-        yield
+        kinds = getattr(config, "layer_types", None)
+        in_use = kinds is None or any("sliding" in kind or "chunked" in kind for kind in kinds)
+        yield list(shortened.values()) if in_use else []
     finally:
         for name, value in shortened.items():
             setattr(config, name, value)
+
+
+def _unread_windows(model: PreTrainedModel, config: PretrainedConfig, tokens: int) -> list[int]:
+    """Windows, of layers that look through one, that change nothing when they are shortened.
+
+    A layer may have its window built in, or none in truth: how it looks beyond the window cannot be checked briefly.
+    """
+    text = torch.arange(tokens, device=model.device)[None] % config.vocab_size
+    with _short_windows(config) as windows:
+        short = _logits_and_hidden(model, text)[0] if windows else None
+    if short is None or tokens <= SHORT_WINDOW:
+        return []
+    return windows if torch.equal(short, _logits_and_hidden(model, text)[0]) else []
 
 
 @contextmanager
