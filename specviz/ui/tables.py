@@ -9,8 +9,8 @@ import streamlit as st
 from specviz.ui.glossary import Term, glossary, terms_in
 from specviz.ui.terms import terms_html
 
-CHARACTER, PADDING = 7.4, 18  # pixels of a cell: about what a character takes, and around its text
-MOST_CHARACTERS = 30  # of a cell that is shown; longer texts are cut
+# Pixels of a column as Streamlit lays it out: about what a character takes, what is around the text, and its limits.
+CHARACTER, PADDING, NARROWEST, WIDEST = 5.2, 27, 50, 500
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _config(column: Column, pinned: bool):
 
 def _width(values: pd.Series, column: Column) -> float:
     longest = max((len(_written(value)) for value in values), default=0)
-    return CHARACTER * min(MOST_CHARACTERS, max(longest, len(column.label))) + PADDING
+    return min(WIDEST, max(NARROWEST, CHARACTER * max(longest, len(column.label)) + PADDING))
 
 
 def _written(value) -> str:
