@@ -88,7 +88,7 @@ CASES = {
     "Cohere, which scales its logits": (CohereConfig, {"logit_scale": 0.0625}, {}),
     "Gemma 2, which caps its logits softly": (Gemma2Config, {"final_logit_softcapping": 3.0}, {}),
     "HunYuan, mixture of experts": (HunYuanMoEV1Config, {}, {}),
-    "BART with fewer encoder layers": (BartConfig, {"forced_eos_token_id": None}, {"use_cache": False}),
+    "BART with fewer encoder layers": (BartConfig, {}, {"use_cache": False}),
     "Mamba": (MambaConfig, {}, {}),
 }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty
 
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
 import specviz
 from specviz.bench import tiny_families
@@ -191,7 +191,6 @@ def _loaded(model: PreTrainedModel, name: str) -> LoadedModel:
 def _generate(model: PreTrainedModel, prompt: list[int]) -> tuple[list[int], list[float]]:
     """Greedy tokens of `generate`, and the margin between the two largest logits at each."""
     ids = torch.tensor([prompt])
-    model.generation_config = GenerationConfig()  # what a family's files ask for beyond greedy decoding
     options = dict(
         attention_mask=torch.ones_like(ids),
         do_sample=False,
