@@ -6,8 +6,8 @@ first text; `rules.csv` is the table of the rules at the report's own setting; `
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -114,7 +114,7 @@ class _Facts(msgspec.Struct):
     samples: Annotated[int, msgspec.Meta(ge=0)]
     prompt: Annotated[str, msgspec.Meta(max_length=MOST_PROMPT_TEXT)]
     pair: PairInfo
-    sampling: dict[Name, Number | int]
+    sampling: dict[Name, Number | int | None]  # None: as the generation config asks
     cost_model: Mapping
     tests: dict[Name, list[_Test]]
     outputs: list[_Output]
@@ -124,6 +124,8 @@ class _Facts(msgspec.Struct):
 
 def read_fidelity(folder: str | Path) -> FidelityReport:
     """Read what `write_fidelity` wrote.
+
+    Older reports call the target's token `bonus` also in a round that proposed nothing; it is read as `plain`.
 
     Raises:
         SpecVizError: there is no report, or a file of it is missing, damaged or too large.
@@ -142,7 +144,7 @@ def read_fidelity(folder: str | Path) -> FidelityReport:
             outputs=tuple(
                 Output(one.title, one.claim, one.rule, one.greedy, tuple(one.output)) for one in facts.outputs
             ),
-            trace=tuple(TraceToken(*token) for token in facts.trace),
+            trace=tuple(_with_plain_named(TraceToken(*token) for token in facts.trace)),
             pictures=_read_pictures(
                 _read_parquet(folder / PICTURES, _picture_columns(len(drift.rules)), ()), len(drift.rules)
             ),
@@ -156,6 +158,17 @@ def read_fidelity(folder: str | Path) -> FidelityReport:
         raise SpecVizError(
             f"The report in {folder} is missing or damaged; make it again with `python -m specviz fidelity`."
         ) from error
+
+
+def _with_plain_named(trace: Iterable[TraceToken]) -> Iterator[TraceToken]:
+    """The tokens, `bonus` only where an accepted one comes before it in its round; withheld ones may lie between."""
+    follows_accepted = False
+    for token in trace:
+        if token.status == "bonus" and not follows_accepted:
+            token = replace(token, status="plain")
+        if token.status != "withheld":
+            follows_accepted = token.status == "accepted"
+        yield token
 
 
 def _check_parts(report: FidelityReport) -> None:
