@@ -9,6 +9,7 @@ import argparse
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,13 @@ from rich.table import Table
 
 from specviz import cli_names, cli_policies, limits
 from specviz.cli_parser import CommandParser
+from specviz.cli_parts import kept_parts
 from specviz.cli_paths import (
     comparison_folder,
     input_file,
     model_name,
     output_file,
     output_folder,
-    parts_folder,
     recording_file,
 )
 from specviz.cli_progress import errors, stage_progress
@@ -432,8 +433,11 @@ def _add_record(commands) -> None:
 
 def record(options: argparse.Namespace) -> int:
     """`record`: a recording set of many prompts."""
-    import shutil
+    with kept_parts(options, leave_free=("prompts", "no_cost_model", "measure_costs_again")) as parts:
+        return _record(options, parts)
 
+
+def _record(options: argparse.Namespace, parts: Path) -> int:
     from specviz.analysis.calibrated import MachineBusy
     from specviz.analysis.prompts import default_prompts, load_prompts
     from specviz.engine.engine import DEFAULT_MAX_DRAFT, Engine
@@ -452,7 +456,7 @@ def record(options: argparse.Namespace) -> int:
         made = record_many(
             engine,
             prompts,
-            parts_folder(options.out),
+            parts,
             max_new_tokens=options.max_new_tokens,
             max_draft=options.max_draft,
             method="exact" if options.exact else "fast",
@@ -477,7 +481,6 @@ def record(options: argparse.Namespace) -> int:
     bytes_of = TokenText(engine.pair.tokenizer).bytes_of
     tokens = {token: bytes_of(token) for token in used_tokens(recordings.recordings)}
     write_recordings(recordings.with_tokens(tokens), options.out)
-    shutil.rmtree(parts_folder(options.out), ignore_errors=True)
     console.print(f"{len(recordings.recordings)} prompts recorded in {options.out}", markup=False)
     _say_not_honoured(recordings.settings)
     return 1 if made.failures else 0
@@ -596,34 +599,31 @@ def _add_compare(commands) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """`compare`: a comparison of precisions as a folder, and its tables."""
-    import shutil
-
     from specviz.analysis.precision_files import write_comparison
     from specviz.analysis.precisions import describe_comparison, precision_comparison
     from specviz.engine.precision_comparison import compare_precisions
 
     if options.random:
         return _compare_random(options)
-    parts = parts_folder(options.out)
-    with stops_softly() as stopped, stage_progress() as report:
-        measured = compare_precisions(
-            options.target,
-            options.draft,
-            options.pairs,
-            _prompts(options),
-            parts,
-            device=options.device,
-            pass_mode=options.pass_mode,
-            max_new_tokens=options.max_new_tokens,
-            max_draft=options.max_draft,
-            stopped=stopped,
-            progress=lambda stage, share: report(stage, share, 1.0),
-        )
-    if measured is None:
-        raise KeyboardInterrupt
-    comparison = precision_comparison(measured)
-    write_comparison(comparison, options.out)
-    shutil.rmtree(parts, ignore_errors=True)
+    with kept_parts(options, leave_free=("prompts", "limit", "pairs")) as parts:
+        with stops_softly() as stopped, stage_progress() as report:
+            measured = compare_precisions(
+                options.target,
+                options.draft,
+                options.pairs,
+                _prompts(options),
+                parts,
+                device=options.device,
+                pass_mode=options.pass_mode,
+                max_new_tokens=options.max_new_tokens,
+                max_draft=options.max_draft,
+                stopped=stopped,
+                progress=lambda stage, share: report(stage, share, 1.0),
+            )
+        if measured is None:
+            raise KeyboardInterrupt
+        comparison = precision_comparison(measured)
+        write_comparison(comparison, options.out)
     console.print(describe_comparison(comparison), markup=False, soft_wrap=True)
     cli_policies.print_origin(comparison.baseline.cost)
     console.print(f"Written to {options.out}", markup=False)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
-
-from filelock import FileLock, Timeout
 
 from specviz.engine.decoding import never
 from specviz.engine.engine import Engine, Settings
@@ -72,13 +69,14 @@ def record_many(
 
     Args:
         parts: folder for finished prompts, one small Parquet file each, named by a hash of everything that decides its
-            content; the same call after an interruption loses at most the prompt in flight.
+            content; the same call after an interruption loses at most the prompt in flight. Several processes may share
+            it, as each file is written whole.
         written: outputs by the id of their prompt, read and added to: drafts of one target that are recorded with the
             same settings can share what it wrote.
         progress: called with a stage, prompts done, and prompts in all.
 
     Raises:
-        SpecVizError: unusable settings, more prompts than a set holds, or another process is recording there.
+        SpecVizError: unusable settings, or more prompts than a set holds.
     """
     check_set_size(len(prompts), max_draft)
     drafted = min(max_draft, engine.widest_draft)
@@ -86,66 +84,49 @@ def record_many(
     settings = Settings(max_draft=drafted, max_new_tokens=max_new_tokens, **drawing)
     written = {} if written is None else written
     check_recordable(settings.rule)
-    with _only_writer(parts):
-        recordings: list[Recording] = []
-        failures: dict[str, str] = {}
-        for number, prompt in enumerate(prompts):
-            progress(f"Prompt {prompt.id}", number, len(prompts))
-            part = parts / f"{_fingerprint(engine, prompt, settings, max_draft, method, chat)}.parquet"
-            kept = _kept(part)
-            if kept is None:
-                if stopped():
-                    return RecordedMany(RecordingSet(recordings) if recordings else None, failures, False)
-                interrupted = False
-
-                def ask() -> bool:
-                    nonlocal interrupted
-                    interrupted = interrupted or stopped()
-                    return interrupted
-
-                try:
-                    prompt_ids = encode_prompt(engine.pair, prompt.text, chat)
-                    output = written.get(prompt.id) or write_output(engine, prompt_ids, settings, stopped=ask)
-                    kept = record(
-                        engine,
-                        prompt_ids,
-                        max_new_tokens=max_new_tokens,
-                        max_draft=max_draft,
-                        method=method,
-                        **drawing,
-                        prompt=prompt.text,
-                        prompt_id=prompt.id,
-                        category=prompt.category,
-                        written=output,
-                    )
-                except SpecVizError as error:
-                    if not interrupted:
-                        failures[prompt.id] = str(error)
-                        continue
-                if interrupted:
-                    return RecordedMany(RecordingSet(recordings) if recordings else None, failures, False)
-                write_recordings(RecordingSet([kept]), part)
-                written[prompt.id] = output
-            recordings.append(kept)
-        progress("Done", len(prompts), len(prompts))
-        return RecordedMany(RecordingSet(recordings) if recordings else None, failures, True)
-
-
-@contextmanager
-def _only_writer(parts: Path) -> Iterator[None]:
-    """Hold the folder of finished prompts: a second process would record the same ones and remove them at its end."""
     parts.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(parts / "writer.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise SpecVizError(
-            f"Another process is recording into {parts}; wait until it has finished, or choose another output."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+    recordings: list[Recording] = []
+    failures: dict[str, str] = {}
+    for number, prompt in enumerate(prompts):
+        progress(f"Prompt {prompt.id}", number, len(prompts))
+        part = parts / f"{_fingerprint(engine, prompt, settings, max_draft, method, chat)}.parquet"
+        kept = _kept(part)
+        if kept is None:
+            if stopped():
+                return RecordedMany(RecordingSet(recordings) if recordings else None, failures, False)
+            interrupted = False
+
+            def ask() -> bool:
+                nonlocal interrupted
+                interrupted = interrupted or stopped()
+                return interrupted
+
+            try:
+                prompt_ids = encode_prompt(engine.pair, prompt.text, chat)
+                output = written.get(prompt.id) or write_output(engine, prompt_ids, settings, stopped=ask)
+                kept = record(
+                    engine,
+                    prompt_ids,
+                    max_new_tokens=max_new_tokens,
+                    max_draft=max_draft,
+                    method=method,
+                    **drawing,
+                    prompt=prompt.text,
+                    prompt_id=prompt.id,
+                    category=prompt.category,
+                    written=output,
+                )
+            except SpecVizError as error:
+                if not interrupted:
+                    failures[prompt.id] = str(error)
+                    continue
+            if interrupted:
+                return RecordedMany(RecordingSet(recordings) if recordings else None, failures, False)
+            write_recordings(RecordingSet([kept]), part)
+            written[prompt.id] = output
+        recordings.append(kept)
+    progress("Done", len(prompts), len(prompts))
+    return RecordedMany(RecordingSet(recordings) if recordings else None, failures, True)
 
 
 def _fingerprint(engine: Engine, prompt: Prompt, settings: Settings, *rest) -> str:

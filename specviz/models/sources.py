@@ -36,7 +36,6 @@ from specviz.models.storage import Progress, is_disk_full, no_progress
 
 HUB_PATIENCE = 4.0  # seconds in which a hub that can be reached answers
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL_FILES = ["*.json", "*.jinja", "*.txt", "tokenizer*", "*.model"]
 _WEIGHT_FILES = ["model*.safetensors", "config.json"]  # the latter so that something always matches
 _IN_SUBFOLDERS = ["*/*"]
@@ -211,7 +210,7 @@ def _refuse_unusable(found: ModelSource) -> None:
         )
 
 
-def _newest_snapshot(hub_id: str, *, revision: str | None, **chosen) -> str:
+def _snapshot(hub_id: str, *, revision: str | None, **chosen) -> str:
     """The snapshot that the hub has now or, where the hub does not answer in time, the one in its cache.
 
     The hub's client waits for ever for an answer to its first question, so that question is asked here, with a limit.
@@ -250,10 +249,7 @@ def _download(hub_id: str, revision: str | None, patterns: list[str], stage: str
     progress(stage, None, None)
     chosen = {"revision": revision, "allow_patterns": patterns, "ignore_patterns": _IN_SUBFOLDERS, "tqdm_class": Bar}
     try:
-        if revision is None or not _COMMIT.fullmatch(revision):
-            folder = _newest_snapshot(hub_id, **chosen)
-        else:
-            folder = snapshot_download(hub_id, **chosen)
+        folder = _snapshot(hub_id, **chosen)
     except GatedRepoError as error:
         raise SpecVizError(
             f"{hub_id} is gated: accept its licence on its page on huggingface.co, then log in with `hf auth login`."

@@ -187,6 +187,7 @@ def _load(
             progress(Progress(stage, int(done or 0), int(total or 0), ""))
 
     loaded = load_model(str(target), "fp32", str(device), progress=report)
+    loaded.model.name_or_path = loaded.name  # of a model from the hub, the folder's name is only a commit
     return loaded.model.requires_grad_(True), loaded.tokenizer
 
 
