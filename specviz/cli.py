@@ -27,7 +27,7 @@ from specviz.cli_paths import (
     output_folder,
     recording_file,
 )
-from specviz.cli_progress import errors, stage_progress
+from specviz.cli_progress import command_progress, errors, stage_progress
 from specviz.errors import SpecVizError
 from specviz.models.defaults import PASS_MODE, PRECISION
 
@@ -42,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status."""
     try:
         options = build_parser().parse_args(arguments)
-        return options.command(options) or 0
+        with command_progress(" ".join(filter(None, (options.command_name, getattr(options, "bench_kind", None))))):
+            return options.command(options) or 0
     except SpecVizError as error:
         errors.print(str(error), style="bold", markup=False, soft_wrap=True)
         return 2
@@ -56,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m specviz",
         description="Speculative decoding with a confidence threshold: run it, record it, replay it, measure it.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command_name")
     _add_run(commands)
     _add_record(commands)
     _add_sweep(commands)
@@ -785,7 +786,7 @@ def distill(options: argparse.Namespace) -> None:
             settings=TrainSettings(steps=options.steps, seed=options.seed),
             device=resolve_device(options.device),
             seed=options.seed,
-            progress=lambda p: report(f"{p.stage} {p.done}/{p.total} {p.note}", p.done, p.total),
+            progress=lambda p: report(p.stage, p.done, p.total, f"{p.done} of {p.total} {p.note}".strip()),
         )
     if made is not None:
         console.print(f"Draft written to {made.folder}; held-out agreement {made.agreement.rate():.3f}", markup=False)
@@ -800,7 +801,7 @@ def _add_bench(commands) -> None:
         help="run a full measurement and print its table and verdict",
         description="Measurements with verdicts; exit status 1 if a bar is not met.",
     )
-    kinds = parser.add_subparsers(required=True, metavar="KIND")
+    kinds = parser.add_subparsers(required=True, metavar="KIND", dest="bench_kind")
 
     def add(name: str, measurement: Callable[[argparse.Namespace], bool], tokens: int, help_text: str):
         kind = kinds.add_parser(name, help=help_text)

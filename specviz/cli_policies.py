@@ -192,7 +192,7 @@ def run_arena(options: argparse.Namespace) -> None:
             cost,
             options.max_draft,
             flags=flags,
-            progress=lambda label, *_: report(f"Replaying: {label}"),
+            progress=lambda label, done, total: report("Replaying", done, total, label),
         )
     frame = arena_table(result)
     table = _table("policy", "knob", "speedup", "95 %", "chosen", "oracle", "t/pass", "waste")

@@ -11,15 +11,26 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 errors = Console(stderr=True, highlight=False)
-SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal; a command that takes less prints none
+SECONDS_OF_STAGE = 1.0  # that a stage takes at least to have a line of its own
+SECONDS_BETWEEN_LINES = 10.0  # of one stage
 
-Report = Callable[..., None]  # (stage, done, total); the numbers are None where nothing can be counted
+Report = Callable[..., None]  # (stage, done, total, note); the numbers are None where nothing can be counted
 
 
 @contextmanager
-def stage_progress(between: float = SECONDS_BETWEEN_LINES) -> Iterator[Report]:
-    """A function that takes (stage, done, total) reports and shows the latest."""
-    with _bar() if errors.is_terminal else _lines(between) as report:
+def command_progress(command: str) -> Iterator[None]:
+    """Lines for a whole command, also in what reports no stage; where there is a terminal, nothing."""
+    if errors.is_terminal:
+        yield
+    else:
+        with _lines(command):
+            yield
+
+
+@contextmanager
+def stage_progress() -> Iterator[Report]:
+    """A function that takes (stage, done, total, note) reports and shows the latest."""
+    with _bar() if errors.is_terminal else _lines("Working") as report:
         yield report
 
 
@@ -29,28 +40,56 @@ def _bar() -> Iterator[Report]:
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def report(stage: str, done: float | None = None, total: float | None = None) -> None:
-            bar.update(task, description=stage, completed=done or 0, total=total)
+        def report(stage: str, done: float | None = None, total: float | None = None, note: str = "") -> None:
+            bar.update(task, description=f"{stage} {note}".strip(), completed=done or 0, total=total)
 
         yield report
+
+
+class _Lines:
+    """Prints a line for every stage that lasts, and again while it lasts: silence would look like a hang."""
+
+    def __init__(self, stage: str) -> None:
+        self._began = self._printed_at = time.monotonic()
+        self._printed = stage
+        self._ended = threading.Event()
+        self.state = (stage, "")
+
+    def run(self) -> None:
+        while not self._ended.wait(SECONDS_OF_STAGE):
+            stage, details = self.state
+            now = time.monotonic()
+            if stage != self._printed or now - self._printed_at >= SECONDS_BETWEEN_LINES:
+                errors.print(f"{stage}{details} ({now - self._began:.0f} s)", markup=False, soft_wrap=True)
+                self._printed, self._printed_at = stage, now
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+_running: _Lines | None = None
 
 
 @contextmanager
-def _lines(between: float) -> Iterator[Report]:
-    """A line every `between` seconds, also while nothing new is reported: silence would look like a hang."""
-    began, ended, latest = time.monotonic(), threading.Event(), ["Working"]
+def _lines(stage: str) -> Iterator[Report]:
+    """The lines of the command that runs, or of this block if none does."""
+    global _running
+    outer, lines = _running, _running or _Lines(stage)
+    before = lines.state
 
-    def report(stage: str, done: float | None = None, total: float | None = None) -> None:
-        latest[0] = f"{stage}, {done / total:.0%}" if done and total else stage
+    def report(stage: str, done: float | None = None, total: float | None = None, note: str = "") -> None:
+        share = f", {done / total:.0%}" if done is not None and total else ""
+        lines.state = (stage, f"{share}, {note}" if note else share)
 
-    def print_lines() -> None:
-        while not ended.wait(between):
-            errors.print(f"{latest[0]} ({time.monotonic() - began:.0f} s)", markup=False, soft_wrap=True)
-
-    printer = threading.Thread(target=print_lines, daemon=True)
-    printer.start()
+    if outer is None:
+        _running = lines
+        printer = threading.Thread(target=lines.run, daemon=True)
+        printer.start()
     try:
         yield report
     finally:
-        ended.set()
-        printer.join()
+        lines.state = before
+        if outer is None:
+            _running = None
+            lines.end()
+            printer.join()

@@ -20,11 +20,14 @@ context.set_forkserver_preload(
 
 
 def _command(words: list[str], output: str) -> None:
+    import torch
+
     from specviz.cli import main
 
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    torch.set_num_threads(1)  # several processes share few cores
     sys.exit(main(words))
 
 

@@ -10,15 +10,43 @@ from specviz.models import sources
 from specviz.trace import RecordingSet, write_recordings
 
 
-def test_a_long_command_prints_lines_where_there_is_no_terminal(capsys):
-    with cli_progress.stage_progress(between=0.05) as report:
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.setattr(cli_progress, "SECONDS_OF_STAGE", 0.02)
+    monkeypatch.setattr(cli_progress, "SECONDS_BETWEEN_LINES", 0.1)
+
+
+def test_every_stage_that_lasts_has_a_line_and_more_while_it_lasts(fast, capsys):
+    with cli_progress.stage_progress() as report:
         report("Reading texts", 1, 4)
-        time.sleep(0.2)
-        report("Measuring")
-        time.sleep(0.2)
+        report("Too short for a line")
+        report("Reading texts", 1, 4)
+        time.sleep(0.35)
+        report("Training", 2, 4, "loss 0.5")
+        time.sleep(0.08)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) >= 4
-    assert lines[0].startswith("Reading texts, 25% (") and lines[-1].startswith("Measuring (")
+    assert [line.partition(" (")[0] for line in lines[-2:]] == ["Reading texts, 25%", "Training, 50%, loss 0.5"]
+    assert 3 <= len(lines) <= 6 and all(line.endswith(" s)") for line in lines)
+
+
+def test_a_command_that_reports_nothing_has_lines_too(fast, capsys, monkeypatch):
+    """Within it, stages have theirs, also of a command that it calls; and only one thread prints."""
+    from specviz.bench import rules
+
+    def work(samples):
+        time.sleep(0.15)
+        with cli_progress.command_progress("inner"), cli_progress.stage_progress() as report:
+            report("Loading")
+            time.sleep(0.05)
+        time.sleep(0.15)
+        return True
+
+    monkeypatch.setattr(rules, "run", work)
+    assert cli.main(["bench", "rules"]) == 0
+    lines = [line.partition(" (")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines[0] == lines[-1] == "bench rules" and lines.count("Loading") == 1
+    assert set(lines) == {"bench rules", "Loading"}
+    assert cli_progress._running is None
 
 
 def test_a_short_command_prints_none(capsys):

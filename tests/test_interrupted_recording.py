@@ -28,7 +28,7 @@ def command(tmp_path_factory):
     prompts = folder / "prompts.txt"
     prompts.write_text("\n".join(f"the cat sat on mat {number}" for number in range(NUMBER)))
 
-    def words(out: Path, *options: str, tokens: int = 96) -> list[str]:
+    def words(out: Path, *options: str, tokens: int = 64) -> list[str]:
         start = ["record", "--prompts", prompts, "--out", out, "-n", tokens, "--target", target, "--draft", draft]
         return [str(word) for word in (*start, "--precision", "fp32", "--no-cost-model", *options)]
 
