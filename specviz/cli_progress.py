@@ -51,7 +51,7 @@ class _Lines:
 
     def __init__(self, stage: str) -> None:
         self._began = self._printed_at = time.monotonic()
-        self._printed = stage
+        self._known = {stage}  # those that take turns have a line of their own only once
         self._ended = threading.Event()
         self.state = (stage, "")
 
@@ -59,9 +59,10 @@ class _Lines:
         while not self._ended.wait(SECONDS_OF_STAGE):
             stage, details = self.state
             now = time.monotonic()
-            if stage != self._printed or now - self._printed_at >= SECONDS_BETWEEN_LINES:
+            if stage not in self._known or now - self._printed_at >= SECONDS_BETWEEN_LINES:
                 errors.print(f"{stage}{details} ({now - self._began:.0f} s)", markup=False, soft_wrap=True)
-                self._printed, self._printed_at = stage, now
+                self._printed_at = now
+                self._known.add(stage)
 
     def end(self) -> None:
         self._ended.set()

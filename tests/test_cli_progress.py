@@ -29,6 +29,17 @@ def test_every_stage_that_lasts_has_a_line_and_more_while_it_lasts(fast, capsys)
     assert 3 <= len(lines) <= 6 and all(line.endswith(" s)") for line in lines)
 
 
+def test_stages_that_take_turns_have_one_line_each(fast, capsys, monkeypatch):
+    monkeypatch.setattr(cli_progress, "SECONDS_BETWEEN_LINES", 100.0)
+    with cli_progress.stage_progress() as report:
+        for _ in range(5):
+            for stage in ("Filling caches", "Measuring passes"):
+                report(stage)
+                time.sleep(0.06)
+    lines = [line.partition(" (")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["Filling caches", "Measuring passes"]
+
+
 def test_a_command_that_reports_nothing_has_lines_too(fast, capsys, monkeypatch):
     """Within it, stages have theirs, also of a command that it calls; and only one thread prints."""
     from specviz.bench import rules
