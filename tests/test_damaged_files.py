@@ -1,5 +1,6 @@
 """Damaged files, and files that unpack to far more than they take: opened and usable, or refused in one sentence."""
 
+import json
 import os
 import random
 import subprocess
@@ -12,13 +13,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from damaged_files import damaged_set, damaged_trace, is_sentence, packed, use_set, use_trace, whole_sets
+from damaged_files import LONGEST_DRAFT, damaged_set, damaged_trace, is_sentence, packed, use_set, use_trace, whole_sets
 
+from specviz import cli
 from specviz.errors import SpecVizError
 from specviz.replay import ConfidenceThreshold, replay
 from specviz.trace import write_recordings, write_trace_csv
+from specviz.trace.kept import recordings_folder
 from specviz.trace.parquet import METADATA_KEY
-from specviz.ui.library import TRACE_FILES, read_trace_upload
+from specviz.ui.library import KEPT, TRACE_FILES, own_sets, read_trace_upload
 
 # More of them, such as 2000, take minutes; FIRST chooses others.
 SETS, TRACES = (int(os.environ.get(f"SPECVIZ_DAMAGED_{kind}", few)) for kind, few in (("SETS", 24), ("TRACES", 150)))
@@ -88,6 +91,51 @@ def test_damaged_traces_are_usable_or_refused_in_a_sentence(trace_files):
         files = damaged_trace(trace_files, random.Random(number))
         results.append(judge(number, lambda files=files: use_trace(files)))
     assert 0 < summed_up(results) < TRACES
+
+
+@pytest.mark.parametrize("seconds", [1e308, -1.0, 7200.0, "x", None, [], {"a": 1}])
+def test_a_set_with_impossible_prices_opens_without_them_and_is_not_tuned(wholes, capsys, seconds):
+    table = pq.read_table(wholes[0])
+    shared = json.loads(table.schema.metadata[METADATA_KEY])
+    shared["cost_model"]["modes"]["invariant"]["plain_step"]["median"][0] = seconds
+    recordings_folder().mkdir(parents=True)
+    path = recordings_folder() / "set.parquet"
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(shared)}), path)
+    shown = own_sets()[KEPT + path.name].members[0]
+    assert shown.cost is None and shown.unpriced in shown.about()
+    assert shown.unpriced.startswith("There is no speedup, since the costs in the file cannot be used: ")
+    assert "speedup" not in json.loads(shown.packed_rounds(LONGEST_DRAFT))
+    for command in ("tune", "sweep"):
+        capsys.readouterr()
+        assert cli.main([command, str(path)]) > 0
+        message = capsys.readouterr().err.strip()
+        assert message.startswith(f"{path} has no usable costs: ") and message.endswith("measure it again.")
+        assert "\n" not in message
+
+
+def test_column_metadata_that_contradicts_itself_ends_no_process(wholes):
+    """In a process of its own: pyarrow would end it where a list within the metadata has another length."""
+    program = """
+        import sys
+        from pathlib import Path
+        from specviz.errors import SpecVizError
+        from specviz.trace import read_recordings
+
+        content = Path(sys.argv[1]).read_bytes()
+        refused = 0
+        for place in range(len(content) - int.from_bytes(content[-8:-4], "little"), len(content)):
+            if content[place] in (0x26, 0x36):  # lists of two and of three numbers
+                changed = bytearray(content)
+                changed[place] ^= 0x10
+                try:
+                    read_recordings(bytes(changed), "x")
+                except SpecVizError:
+                    refused += 1
+        print(refused)
+        """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), wholes[0]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
 
 
 def test_every_bit_of_a_zip_file_may_flip():

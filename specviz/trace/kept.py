@@ -229,15 +229,15 @@ def _listed(path: Path) -> KeptSet:
 def _contents(path: str, changed: int, size: int) -> Contents | None:
     """From the end of the file alone, read once for each version of it."""
     try:
-        with open_parquet(path, (), (), MOST_UNPACKED) as file:
+        with open_parquet(path, ("output_ids",), (), MOST_UNPACKED) as file:
             shared = read_shared(file.schema_arrow.metadata[METADATA_KEY], path)
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        tokens = 0
-        for group in groups:
-            columns = (group.column(place) for place in range(group.num_columns))
-            tokens += sum(column.num_values for column in columns if column.path_in_schema.startswith("output_ids."))
+            paths = [file.schema.column(number).path for number in range(len(file.schema))]
+            place = next(number for number, path in enumerate(paths) if path.startswith("output_ids."))
+            tokens = sum(group.column(place).num_values for group in groups)
+            prompts = sum(group.num_rows for group in groups)
         return Contents(
-            prompts=sum(group.num_rows for group in groups),
+            prompts=prompts,
             tokens=tokens,
             priced=bool(shared.cost_model),
             target=_one_line(shared.pair.target),

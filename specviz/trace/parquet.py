@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -151,45 +151,83 @@ def read_shared(metadata: bytes, name: str) -> Shared:
     return shared
 
 
+class _SealedError(Exception):
+    """Something was read from a sealed file."""
+
+
+class _Sealable:
+    """An open file that reads only while it is not sealed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.sealed = file, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, *size: int) -> bytes:
+        if self.sealed:
+            raise _SealedError
+        return self._file.read(*size)
+
+
 @contextmanager
 def open_parquet(
     source: str | Path | bytes, columns: Collection[str], texts: Collection[str], most: int
 ) -> Iterator[pq.ParquetFile]:
-    """A Parquet file that unpacks to at most `most` bytes, as its metadata counts them.
+    """A Parquet file of which `columns` unpack to at most `most` bytes, as its metadata counts them.
 
     Args:
         source: a path, or the content of a file.
-        columns: those that will be read. All but `texts` have to be numbers; `texts` come dictionary-encoded, since
-            a text that repeats would otherwise unpack to more than can be known before.
+        columns: those that will be read; the metadata of no other may be asked for (`_check_chunk`). All but `texts`
+            have to be numbers; `texts` come dictionary-encoded, since a text that repeats would otherwise unpack to
+            more than can be known before.
 
     Raises:
-        TooLargeError: it unpacks to more.
+        TooLargeError: they unpack to more.
         OSError, pyarrow.ArrowException, ValueError: it cannot be read, or a column is of another type.
     """
-    with BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as content:
-        content.seek(-min(8, content.seek(0, 2)), 2)
-        footer = int.from_bytes(content.read(4), "little")
-        if footer > MOST_FOOTER and content.read(4) == b"PAR1":
+    with BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as opened:
+        opened.seek(-min(8, opened.seek(0, 2)), 2)
+        footer = int.from_bytes(opened.read(4), "little")
+        if footer > MOST_FOOTER and opened.read(4) == b"PAR1":
             raise TooLargeError(f"{footer >> 20} MB of metadata, at most {MOST_FOOTER >> 20}")
+        content = _Sealable(opened)
         with pq.ParquetFile(content, read_dictionary=texts, page_checksum_verification=True) as file:
-            for column in (file.schema.column(number) for number in range(len(file.schema))):
-                root = column.path.partition(".")[0]
-                if root in columns and root not in texts and column.physical_type not in NUMBERS:
-                    raise ValueError(f"{root} holds {column.physical_type}")
-            if (size := _unpacked_bytes(file.metadata)) > most:
+            leaves = [file.schema.column(number) for number in range(len(file.schema))]
+            if len({leaf.path for leaf in leaves}) < len(leaves):
+                raise ValueError("two columns have one name")
+            wanted = {number: leaf for number, leaf in enumerate(leaves) if leaf.path.partition(".")[0] in columns}
+            for leaf in wanted.values():
+                if leaf.path not in texts and leaf.physical_type not in NUMBERS:
+                    raise ValueError(f"{leaf.path} holds {leaf.physical_type}")
+            size = 0
+            for group in range(file.num_row_groups):
+                for number, leaf in wanted.items():
+                    _check_chunk(file, content, group, leaf.path)
+                    chunk = file.metadata.row_group(group).column(number)
+                    # Values that repeat take less in the file, compressed or not, than unpacked.
+                    size += max(chunk.total_uncompressed_size, LARGEST_NUMBER * chunk.num_values)
+            if size > most:
                 raise TooLargeError(f"{size >> 20} MB unpacked, at most {most >> 20}")
             yield file
 
 
-def _unpacked_bytes(metadata: pq.FileMetaData) -> int:
-    """Bytes of all columns in memory. Values that repeat take less in the file, compressed or not, than unpacked."""
-    total = 0
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for number in range(row_group.num_columns):
-            column = row_group.column(number)
-            total += max(column.total_uncompressed_size, LARGEST_NUMBER * column.num_values)
-    return total
+def _check_chunk(file: pq.ParquetFile, content: _Sealable, group: int, path: str) -> None:
+    """Refuse the metadata of one column of a row group if it contradicts itself.
+
+    When Python asks for such metadata, pyarrow ends the whole process. Its reader raises instead, so it is asked
+    first, with the file sealed: it then reads the metadata and none of the values.
+
+    Raises:
+        OSError, pyarrow.ArrowException: it contradicts itself.
+    """
+    content.sealed = True
+    try:
+        next(file.iter_batches(1, [group], [path], use_threads=False), None)
+    except _SealedError:
+        pass
+    finally:
+        content.sealed = False
 
 
 def _with_emitted(table: pa.Table) -> pa.Table:
