@@ -72,7 +72,9 @@ recordings, pair = offered.recordings, offered.recordings[0].pair
 try:
     whole = calibrations_of(offered, "depth")["all"]
     acceptance(recordings, pair, whole)
-    direction = "surer than it may be" if whole.confidence > whole.acceptance else "less sure than it could be"
+    direction = (
+        "more confident than it may be" if whole.confidence > whole.acceptance else "less confident than it could be"
+    )
     interval = f" ({whole.error.low:.3f} to {whole.error.high:.3f} over prompts)" if whole.prompts > 1 else ""
     parts = whole.brier
     st.text(

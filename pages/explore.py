@@ -123,7 +123,7 @@ def first_source() -> str:
     return OWN if query.run_from_link() and not query.item_from_link(list(list_items())) else GALLERY
 
 
-st.title("What if the draft had to be surer?")
+st.title("What if the draft had to be more confident?")
 st.caption(
     "A small draft model guesses ahead, a large target model checks the guesses in one pass. "
     "Drag the threshold and watch which guesses are made, and what that does to the speed."

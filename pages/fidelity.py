@@ -128,8 +128,8 @@ def one_token(found: FidelityReport, name: str) -> None:
         "A run under rejection, token by token as it was judged: accepted tokens underlined, rejected ones struck "
         "through ✕ before the target's correction ↺, withheld ones in dots, a bonus +. What the draft took "
         "after a rejection was never judged and is left out. Click a token: where p and q overlap, a drafted token "
-        "stands; what q has too much of is rejected; the residual, what p has and q has not, is where the target draws "
-        "from instead. Together they make exactly p."
+        "is accepted; what q has too much of is rejected; the residual, what p has and q has not, is where the "
+        "target draws from instead. Together they make exactly p."
     )
     shown = display_from(found.tokens)
     place = chosen_place("acceptance-token", len(found.trace))
@@ -144,8 +144,8 @@ def one_token(found: FidelityReport, name: str) -> None:
     with right:
         st.text(
             f"{shown(token.token)!r} {BECAME[token.status]} (output token {token.position + 1}). Under {rule} a token "
-            f"drafted here stands with chance {drawn.acceptance_rate:.1%}, and what the text gets is off the target by "
-            f"{drawn.total_variation:.4f} (total variation)."
+            f"drafted here is accepted with chance {drawn.acceptance_rate:.1%}, and what the text gets is off the "
+            f"target by {drawn.total_variation:.4f} (total variation)."
         )
     labels = [shown(token) if token >= 0 else "all others" for token in ids.tolist()]
     chart(acceptance_picture_figure(drawn, labels, rule), "acceptance-picture", 620)
@@ -165,7 +165,7 @@ try:
     else:
         name = names[0] if names else None
     if name is None:
-        st.info("No report is at hand. Measure one below; the command is `python -m specviz fidelity`.")
+        st.info("No report is available. Measure one below; the command is `python -m specviz fidelity`.")
     else:
         trade_off(reports[name])
         tests(reports[name])

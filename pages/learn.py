@@ -118,7 +118,9 @@ st.markdown(
     "exactly what a threshold can use and a fixed draft length cannot."
 )
 figure(5, other, ("slider", "strip", "lane"), 0.4)
-question("Point at the lowest bars. What do these tokens have in common? Open a card: how torn is the target there?")
+question(
+    "Point at the lowest bars. What do these tokens have in common? Open a card: how uncertain is the target there?"
+)
 
 st.header("6. What γ costs")
 st.markdown(
@@ -153,7 +155,8 @@ def draft_cost() -> None:
 
 draft_cost()
 question(
-    "With the threshold at 0, how dear may a draft step become before every γ loses? And with the threshold at 0.5?"
+    "With the threshold at 0, how expensive may a draft step become before every γ loses? "
+    "And with the threshold at 0.5?"
 )
 
 st.header("8. When to switch it off")

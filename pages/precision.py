@@ -69,7 +69,7 @@ def show(comparison: PrecisionComparison, name: str) -> None:
     worst_place(comparison)
     st.subheader("Where the texts part")
     differences(comparison, combinations)
-    st.subheader("How sure is the draft?")
+    st.subheader("How confident is the draft?")
     diagrams, pair = reliabilities(combinations)
     chart(reliability_figure(diagrams, pair, len(comparison.baseline.tokens)), "reliability", 440)
 
@@ -90,7 +90,7 @@ try:
     else:
         name = names[0] if names else None
     if name is None:
-        st.info("No comparison is at hand. Measure one below; the command is `python -m specviz compare`.")
+        st.info("No comparison is available. Measure one below; the command is `python -m specviz compare`.")
     else:
         show(found[name], name)
     st.subheader("Measure it here")

@@ -357,6 +357,9 @@ def _summary(trace, plain_seconds: list[float], speculative_seconds: list[float]
     table.add_row("tokens", str(len(run.output_ids)), f"ended by {run.finish_reason}{shown}")
     if honoured := honoured_names(run.settings):
         table.add_row("generation config", "honoured", ", ".join(honoured))
+    penalty = run.settings.get("sampling", {}).get("repetition_penalty", 1)
+    if penalty != 1:  # an option of the run, or what the generation config asks for where the option is not given
+        table.add_row("repetition penalty", f"{penalty:g}", "")
     table.add_row("rounds (target passes)", str(count), "")
     table.add_row(
         "tokens per target pass",
@@ -406,7 +409,7 @@ def _add_record(commands) -> None:
         "record",
         help="record a set of prompts, with the pair's cost model, into one Parquet file",
         description="Record prompts so that every threshold and draft length can be replayed without a model. "
-        "Finished prompts are kept beside the output file; the same command goes on after an interruption.",
+        "Finished prompts are kept beside the output file; the same command continues after an interruption.",
     )
     parser.add_argument(
         "--prompts", type=input_file, metavar="FILE", help="text (a prompt a line) or JSONL with prompt or turns"
@@ -555,7 +558,7 @@ def _add_compare(commands) -> None:
         help="the same pair at several precisions, side by side",
         description="Record the same prompts at several precisions of target and draft, calibrate them together, and "
         "measure what quantisation changes. Writes recording sets, tables (CSV) and what the Precision page shows. "
-        "Finished prompts are kept beside the folder; the same command goes on after an interruption.",
+        "Finished prompts are kept beside the folder; the same command continues after an interruption.",
     )
     parser.add_argument(
         "--pairs",
@@ -749,7 +752,7 @@ def _add_distill(commands) -> None:
         "distill",
         help="make a draft for a target: data, training, evaluation",
         description="Distil a small draft from a causal language model: the target writes texts, a few of its own "
-        "layers learn to foretell them. The same command goes on after an interruption.",
+        "layers learn to predict them. The same command continues after an interruption.",
     )
     parser.add_argument(
         "--target", type=model_name, default="builtin-target", help="hub id or folder with safetensors weights"

@@ -1,7 +1,7 @@
 """The files, folders and models that options of the command line name, checked before anything loads.
 
 Each function here is the `type` of an argparse argument: it takes the text given and returns what the command works
-with, or raises a SpecVizError. Nothing is created.
+with, or raises a SpecVizError. Nothing that lasts is created.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from pathlib import Path
 
 from specviz.errors import SpecVizError
@@ -120,9 +121,18 @@ def _refuse_unwritable_place(path: Path) -> None:
         if kind == "file":
             raise SpecVizError(f"{_shown(str(folder))} is a file, so nothing can be written below it; name a folder.")
         if kind == "folder":
-            if not os.access(folder, os.W_OK | os.X_OK):
+            if not (os.access(folder, os.W_OK | os.X_OK) and _holds_files(folder)):
                 raise SpecVizError(f"The folder {_shown(str(folder))} cannot be written into; name another.")
             return
+
+
+def _holds_files(folder: Path) -> bool:
+    """Whether a file can really be made there: permissions do not tell of `/proc`, nor of a full disk."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _refuse_unusable_parts(out: Path) -> None:

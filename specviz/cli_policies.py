@@ -437,7 +437,7 @@ def _record(options: argparse.Namespace) -> Path:
         name = options.pair or f"{Path(target).name}-{Path(draft).name}"
         out = Path(f"tune-{re.sub(r'[^A-Za-z0-9._]+', '-', name)}.parquet")
         if out.exists():
-            raise SpecVizError(f"{out} exists: tune it as it is (tune {out}), or say with --out where to record anew.")
+            raise SpecVizError(f"{out} exists: tune it as it is (tune {out}), or say with --out where to record again.")
     arguments = ["record", "--out", str(out), "-n", str(options.max_new_tokens), "--target", target, "--draft", draft]
     arguments += ["--pass-mode", options.pass_mode, "--precision", options.precision, "--device", options.device]
     if options.draft_precision:

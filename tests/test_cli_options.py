@@ -202,6 +202,13 @@ def test_what_may_not_be_written_or_read_is_refused(place, monkeypatch):
     assert "cannot be written" in refusal(["sweep", "a-file", "--csv", "secret"])
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc here")
+@pytest.mark.parametrize("command", ["distill", "compare", "fidelity", "record"])
+def test_a_folder_that_seems_writable_but_holds_no_files_is_refused(command):
+    """To root every folder seems writable, /proc as well; only an attempt shows what it is."""
+    assert "cannot be written into" in refusal([command, "--out", "/proc/out"])
+
+
 def test_what_can_be_used_is_accepted(place):
     os.mkfifo(place / "pipe")
     assert stat.S_ISFIFO((place / "pipe").stat().st_mode)

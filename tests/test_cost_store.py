@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 from analysis_helpers import PAIR, random_cost
+from conftest import GALLERY, PRECISIONS
 from engine_helpers import loaded_pair
 from streamlit.testing.v1 import AppTest
 
@@ -42,6 +43,25 @@ def measurements(monkeypatch):
     monkeypatch.setattr(costs, "calibrate_together", few)
     monkeypatch.setattr(calibration, "load_average", lambda: 0.1)
     return done
+
+
+@pytest.mark.parametrize(
+    ("measured_at", "words"),
+    [
+        ("2026-01-02T03:04:05+00:00", ", 2026-01-02 03:04 UTC."),
+        ("2026-01-02", ", 2026-01-02."),  # nobody noted the time of day
+        ("", ", before SpecViz kept the date."),
+    ],
+)
+def test_the_origin_says_as_much_of_the_date_as_is_known(measured_at, words):
+    assert replace(random_cost(1), measured_at=measured_at).origin.endswith(words)
+
+
+def test_whatever_the_app_ships_with_says_when_it_was_measured():
+    shipped = [*GALLERY.glob("*.parquet"), *PRECISIONS.glob("*.parquet")]
+    assert len(shipped) >= 13
+    for path in shipped:
+        assert read_recordings(path).cost_model["measured_at"].startswith("2026-"), path
 
 
 def test_a_cost_model_is_read_as_it_was_kept():

@@ -2,6 +2,7 @@
 replays equal to the engine."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -322,7 +323,7 @@ def test_the_command_line_says_what_is_honoured(saved, tmp_path, capsys):
     out = tmp_path / "trace"
     assert cli.main(["run", "the cat", *saved, "-n", "12", "--no-baseline", "--stop", "qqq", "--csv", str(out)]) == 0
     said = capsys.readouterr()
-    assert "suppress_tokens" in said.out
+    assert "suppress_tokens" in said.out and re.search(r"repetition penalty +1\.2", said.out)
     assert said.err.count("Not honoured of the target's generation config: num_beams.") == 1
     settings = read_trace_csv(out)[0].run.settings
     assert settings["not_honoured"] == ["num_beams"] and settings["stop"] == ["qqq"]

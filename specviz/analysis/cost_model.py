@@ -7,7 +7,7 @@ to a formula: kernels change with the width of a pass, so times over widths are 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import date, datetime
 
 import numpy as np
 
@@ -114,7 +114,8 @@ class CostModel:
             ones is priced as the nearest (`rates`).
         modes: pass mode ("fast", "invariant") -> its times; at least one.
         repeats: how often each thing was measured.
-        measured_at: date and time (UTC, ISO 8601) of the measurement; empty where an older file does not say.
+        measured_at: date and time (UTC, ISO 8601) of the measurement, or the date alone; empty where an older file
+            does not say.
         load_average: of the machine over the last minute of the measurement, this process included; None where the
             system has none.
         processors: how many the machine has; 0 where an older file does not say.
@@ -162,10 +163,7 @@ class CostModel:
     @property
     def origin(self) -> str:
         """One sentence: when and where the times were measured."""
-        when = (
-            f"{datetime.fromisoformat(self.measured_at):%Y-%m-%d %H:%M} UTC" if self.measured_at else "an unknown date"
-        )
-        words = f"Pass times measured on {self.pair.device or 'an unknown device'}, {when}"
+        words = f"Pass times measured on {self.pair.device or 'an unknown device'}, {_when(self.measured_at)}"
         if self.busy:
             words += (
                 f", while the machine was busy (load average {self.load_average:.1f}, {self.processors} processors)"
@@ -269,6 +267,16 @@ def _malformed(
                 yield f"{item} in pass mode {name} is not a positive time of at most an hour"
             if not ((timing.lower <= timing.median) & (timing.median <= timing.upper)).all():
                 yield f"{item} in pass mode {name} has a median outside its quartiles"
+
+
+def _when(measured_at: str) -> str:
+    """The date for a reader, with the time of day if it is known."""
+    if not measured_at:
+        return "before SpecViz kept the date"
+    try:
+        return f"{date.fromisoformat(measured_at):%Y-%m-%d}"
+    except ValueError:
+        return f"{datetime.fromisoformat(measured_at):%Y-%m-%d %H:%M} UTC"
 
 
 def _is_date(text: str) -> bool:

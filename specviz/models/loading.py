@@ -160,7 +160,7 @@ def encode_prompt(loaded: LoadedModel | LoadedPair, text: str, chat: bool | None
     Raises SpecVizError for an empty prompt, one that leaves no room for a token, and a template that is missing.
     """
     if not text.strip():
-        raise SpecVizError("The prompt is empty: write what the model shall answer or continue.")
+        raise SpecVizError("The prompt is empty: write what the model is to answer or continue.")
     if chat and not loaded.is_chat:
         raise SpecVizError(f"{loaded.name} has no chat template: prompt it with raw text instead.")
     try:
@@ -175,7 +175,7 @@ def encode_prompt(loaded: LoadedModel | LoadedPair, text: str, chat: bool | None
             "or another prompt."
         ) from error
     if not ids:
-        raise SpecVizError("The prompt holds no token: write what the model shall answer or continue.")
+        raise SpecVizError("The prompt holds no token: write what the model is to answer or continue.")
     if len(ids) >= loaded.max_context:
         raise SpecVizError(
             f"The prompt has {len(ids):,} tokens, but {loaded.name} has room for {loaded.max_context - 1:,}: "

@@ -102,7 +102,7 @@ def acceptance_picture_figure(picture: AcceptancePicture, tokens: Sequence[str],
             name=name,
             marker=marker,
             customdata=np.stack([picture.accept, picture.effective], -1),
-            hovertemplate=f"{name}: %{{x:.4f}}<br>stands with chance %{{customdata[0]:.3f}} if drafted<br>"
+            hovertemplate=f"{name}: %{{x:.4f}}<br>accepted with chance %{{customdata[0]:.3f}} if drafted<br>"
             "the text gets it with %{customdata[1]:.4f}<extra></extra>",
         )
     figure.add_scatter(

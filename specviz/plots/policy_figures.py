@@ -120,7 +120,7 @@ def pairs_figure(result: Arena) -> go.Figure:
     figure = new_figure(
         "More than the choice of prompts?",
         MODELLED,
-        [*_about(result), "p of a sign-flip test over prompts", "● stands after Holm's correction at 5 %"],
+        [*_about(result), "p of a sign-flip test over prompts", "● significant after Holm's correction at 5 %"],
         "",
         "",
     )

@@ -19,7 +19,7 @@ LONGEST_DRAFT = 8
 BECAME = {
     "accepted": "was drafted here and stood",
     "rejected": "was drafted here and rejected",
-    "withheld": "was drafted here, but the draft was not sure enough to propose it",
+    "withheld": "was drafted here, but the draft was not confident enough to propose it",
     "correction": "is what the target drew here instead of the rejected token",
     "bonus": "is the target's own, after everything proposed was accepted",
     "plain": "is the target's own: nothing was proposed",
@@ -72,7 +72,7 @@ def run_form() -> None:
     if not st.button("Test it on this device", key="fidelity-run"):
         return
     if not prompt.strip():
-        st.warning("The prompt is empty: write what the model shall answer or continue.")
+        st.warning("The prompt is empty: write what the model is to answer or continue.")
     elif sampling.greedy:
         st.warning("At temperature 0 nothing is drawn, so rules cannot differ; choose a temperature above 0.")
     elif is_named(choice):

@@ -159,7 +159,7 @@ def worst_place(comparison: PrecisionComparison) -> None:
             "parting": texts(place.says),
             "after": [],
             "note": f"Output position {place.position + 1}: divergence {place.divergence:.2f} nats, "
-            f"margin at fp32 {place.reference_margin:.2f} logits. The text goes on: {goes_on}",
+            f"margin at fp32 {place.reference_margin:.2f} logits. The text continues: {goes_on}",
         },
         {
             "name": "at fp32 it says",
@@ -220,7 +220,7 @@ def differences(comparison: PrecisionComparison, combinations: list[Combination]
         sides.append({"name": name, "same": shown[:at], "parting": mark, "after": shown[at + 1 :], "note": note})
     text_difference("text-difference", sides)
     st.caption(
-        "A small margin means that the target was torn between two tokens there: rounding may have decided. "
+        "A small margin means that the target was uncertain between two tokens there: rounding may have decided. "
         "A large one means that quantisation changed its mind."
     )
 
