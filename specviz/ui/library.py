@@ -45,6 +45,7 @@ MOST_UPLOADS = 12  # that one session holds because they cannot be kept
 WHOLE_GALLERY = "gallery"  # its name on offer
 KEPT = query.PREFIXES["set"]  # before the names of kept sets on offer
 ORIGINS = {kept.RUN: "Your run", kept.SET: "Your set", kept.UPLOAD: "Uploaded", kept.FILE: "File"}
+SETTINGS_ON_PAGES = ("policy", "max_draft", "max_new_tokens", "eos_ids")  # what pages say of every trace
 TRACE_FILES = ("run.json", "rounds.csv", "steps.csv")
 
 
@@ -329,7 +330,11 @@ def read_trace_upload(files: Mapping[str, bytes]) -> tuple[Trace, dict[int, byte
                 (Path(folder) / name).write_bytes(content)
         if zipped is not None:
             unpack(files[zipped], TRACE_FILES, Path(folder), name=zipped, most=MOST_UNPACKED)
-        return read_trace_csv(folder, zipped or "the uploaded files")
+        name = zipped or "the uploaded files"
+        trace, tokens = read_trace_csv(folder, name)
+    if missing := [setting for setting in SETTINGS_ON_PAGES if setting not in trace.run.settings]:
+        raise SpecVizError(f"{name} cannot be shown: its settings do not hold {missing[0]}; export the trace again.")
+    return trace, tokens
 
 
 def _check_upload_size(name: str, content: bytes) -> None:
