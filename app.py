@@ -27,6 +27,7 @@ PAGES = {  # title: file
 st.set_page_config("SpecViz", str(FOLDER / "icon.svg"), layout="wide")
 st.html(FOLDER / "page.css")
 st.html(FOLDER / "terms.css")
+st.html(f"<script>{(FOLDER / 'dismiss.js').read_text('utf-8')}</script>", unsafe_allow_javascript=True)
 page = st.navigation(
     [st.Page(file, title=title, default=title == "Explore") for title, file in PAGES.items()], position="top"
 )

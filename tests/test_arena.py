@@ -236,3 +236,11 @@ def test_figures_can_be_drawn(judged, tuned):
     for figure in figures:
         assert figure.layout.title.text and "odelled" in figure.layout.title.subtitle.text
         figure.to_json()
+
+
+def test_the_level_without_a_threshold_is_named_in_the_legend(tuned):
+    """A label on the line is crossed by `keep`, whose curve ends on that level."""
+    figure = policy_figures.tuning_figures(tuned)[0]
+    (level,) = [line for line in figure.data if line.name == f"no threshold, γ = {tuned.fixed.max_draft}"]
+    assert set(level.y) == {tuned.fixed.speedup.value} and level.showlegend is not False
+    assert not any("no threshold" in note.text for note in figure.layout.annotations)

@@ -111,3 +111,27 @@ def test_a_focused_status_shows_its_definition(page, server):
     line.scroll_into_view_if_needed()
     line.focus()
     assert line.locator(".definition").is_visible()
+
+
+@pytest.mark.browser
+def test_escape_closes_a_definition_that_is_pointed_at_or_focused(page, server):
+    """In the live panel as beside a chart; it opens again once the pointer or the focus has been elsewhere."""
+    page.goto(f"{server}/?item=ocean&tau=0.4&gamma=5")
+    page.wait_for_selector(".panel[data-tau]")
+    settle(page)
+    for term in (page.locator(".numbers .term").first, page.locator("[data-testid=stHtml] .terms .term").first):
+        definition = term.locator(".definition")
+        term.scroll_into_view_if_needed()
+        for open_it, leave in (
+            (term.focus, term.blur),
+            (term.hover, lambda: page.mouse.move(5, 5)),
+        ):
+            open_it()
+            assert definition.is_visible()
+            page.keyboard.press("Escape")
+            assert not definition.is_visible()
+            leave()
+            open_it()
+            assert definition.is_visible()
+            leave()
+            assert not definition.is_visible()

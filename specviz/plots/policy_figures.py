@@ -179,8 +179,14 @@ def tuning_figures(tuning: Tuning) -> list[go.Figure]:
             **common,
         )
     fixed = tuning.fixed.speedup.value
-    figure.add_hline(
-        y=fixed, line={"color": OTHER, "width": 1.5}, annotation_text=f"no threshold, γ = {tuning.fixed.max_draft}"
+    name = f"no threshold, γ = {tuning.fixed.max_draft}"  # in the legend: on the line, `keep` would end in the words
+    figure.add_scatter(
+        x=[0, 1],
+        y=[fixed, fixed],
+        mode="lines",
+        name=name,
+        line={"color": OTHER, "dash": DASHES[MODELLED], "width": 1.5},
+        hovertemplate="%{y:.3f}×<extra>" + name + "</extra>",
     )
     figure.add_hline(y=1, line={"color": RULE, "width": 2}, annotation_text="no speculation", annotation_opacity=0.7)
     figure.update_xaxes(range=[0, 1])
