@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
+from unittest import mock
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
@@ -34,5 +36,7 @@ def _command(words: list[str], output: str) -> None:
 def begin(words: list[str], output: Path):
     """Start a command of the command line; what it prints goes to the file `output`."""
     process = context.Process(target=_command, args=([str(word) for word in words], str(output)), daemon=True)
-    process.start()
+    # A new process would run the main module again, which is the app itself after a test with `AppTest`.
+    with mock.patch.dict(sys.modules, __main__=ModuleType("__main__")):
+        process.start()
     return process
